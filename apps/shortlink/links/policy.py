@@ -1,0 +1,64 @@
+"""How long things last, and what may be pointed at. Durations are milliseconds."""
+
+from dataclasses import dataclass
+
+from shortlink.links.refusal import Reason, Refusal
+
+SECOND = 1_000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+YEAR = 365 * DAY
+
+CACHE_BOUND = 5 * SECOND
+"""No cache serves an entry for longer than this after its store read began (DESIGN 5)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The platform's rules for links; the defaults are the requirements' own.
+
+    `default_ttl`: life of a link that names no expiry (W4). `grace`: how long a tombstoned
+    link can be restored (L1). `quarantine`: from the tombstone until the code may be issued
+    again; 0 frees it as soon as the grace is over (L3). `reclaim`: whether codes are ever
+    freed (L3). `expiring_ahead`: how long before its expiry a link is announced (L1).
+    `own_hosts`: hosts (`host` or `host:port`, as the URL Standard writes them) that links
+    may not point at (P2). `brake_links` and `brake_share`: more deletions than both within
+    `brake_window` in one namespace wait for a person (DESIGN 6).
+    """
+
+    default_ttl: int = 5 * YEAR
+    grace: int = 30 * DAY
+    quarantine: int = YEAR
+    reclaim: bool = True
+    expiring_ahead: int = DAY
+    own_hosts: frozenset[str] = frozenset()
+    brake_links: int = 10
+    brake_share: float = 0.2
+    brake_window: int = 5 * MINUTE
+
+
+def check_policy(policy: Policy, *, production: bool) -> Refusal | None:
+    """The first thing wrong with `policy`, or None. In production the grace has a floor (L1)."""
+
+    def wrong(field: str, message: str) -> Refusal:
+        return Refusal(Reason.INVALID_POLICY, message, field)
+
+    if policy.default_ttl <= 0:
+        return wrong("default_ttl", "default_ttl must be positive")
+    if production and policy.grace < DAY:
+        return wrong("grace", "grace is under 24 hours: owners need a day to restore a link")
+    if policy.grace < 2 * CACHE_BOUND:
+        return wrong(
+            "grace",
+            f"grace is under {2 * CACHE_BOUND} ms: a cache could still hold the link when it ends",
+        )
+    if policy.quarantine != 0 and policy.quarantine < policy.grace:
+        return wrong(
+            "quarantine",
+            "quarantine counts from the tombstone, so it can't be shorter than grace;"
+            " make it longer, or 0 to free codes when the grace ends",
+        )
+    if policy.expiring_ahead < 0:
+        return wrong("expiring_ahead", "expiring_ahead can't be negative")
+    return None
