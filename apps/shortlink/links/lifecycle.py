@@ -144,7 +144,9 @@ def due_times(link: Link, policy: Policy) -> tuple[int, ...]:
     if link.state in LIVE:
         if link.expires_at is None:
             return ()
-        return (link.expires_at - policy.expiring_ahead, link.expires_at)
+        # Never before the change itself, so that a sweeper that is just dropping an older hint
+        # can't drop this one.
+        return (max(link.changed_at, link.expires_at - policy.expiring_ahead), link.expires_at)
     if link.state is State.TOMBSTONED:
         return (_tombstoned_at(link) + policy.grace,)
     if link.state is State.QUARANTINED:
@@ -201,7 +203,12 @@ def decide(link: Link | None, command: Command, policy: Policy, now: int) -> Tra
                 return Transition(link)
             return _moved(
                 link,
-                replace(view, state=State.TOMBSTONED, tombstoned_at=now, cause=Cause.DELETED),
+                replace(
+                    view,
+                    state=State.TOMBSTONED,
+                    tombstoned_at=max(now, link.changed_at),
+                    cause=Cause.DELETED,
+                ),
                 now,
                 EventKind.TOMBSTONED,
             )
@@ -214,9 +221,11 @@ def decide(link: Link | None, command: Command, policy: Policy, now: int) -> Tra
 def _create(link: Link | None, new: Create, policy: Policy, now: int) -> Transition | Refusal:
     if new.custom and (refusal := check_alias(new.code)):
         return refusal
-    target = _checked(new.target, new.tags, new.metadata, policy)
+    target = parse_target(new.target, policy.own_hosts)
     if isinstance(target, Refusal):
         return target
+    if refusal := check_labels(new.tags, new.metadata):
+        return refusal
     expires_at = new.expires_at
     if expires_at is KEEP:
         expires_at = None if new.permanent else now + policy.default_ttl
@@ -296,12 +305,6 @@ def _forbidden(link: Link, by: Actor) -> Refusal | None:
     return None
 
 
-def _checked(
-    target: str, tags: tuple[str, ...], metadata: tuple[tuple[str, str], ...], policy: Policy
-) -> str | Refusal:
-    return check_labels(tags, metadata) or parse_target(target, policy.own_hosts)
-
-
 def _edit(link: Link, view: Link, edit: Edit, policy: Policy, now: int) -> Transition | Refusal:
     if view.state is State.TOMBSTONED:
         return Refusal(
@@ -311,16 +314,18 @@ def _edit(link: Link, view: Link, edit: Edit, policy: Policy, now: int) -> Trans
         return Refusal(Reason.GRACE_OVER, f"{link.code} is gone for good; create another link")
     changed = replace(
         link,
-        target=link.target if edit.target is KEEP else edit.target,
         expires_at=link.expires_at if edit.expires_at is KEEP else edit.expires_at,
         permanent=link.permanent if edit.permanent is KEEP else edit.permanent,
         tags=link.tags if edit.tags is KEEP else edit.tags,
         metadata=link.metadata if edit.metadata is KEEP else edit.metadata,
     )
-    target = _checked(changed.target, changed.tags, changed.metadata, policy)
-    if isinstance(target, Refusal):
-        return target
-    changed = replace(changed, target=target)
+    if edit.target is not KEEP:
+        target = parse_target(edit.target, policy.own_hosts)
+        if isinstance(target, Refusal):
+            return target
+        changed = replace(changed, target=target)
+    if refusal := check_labels(changed.tags, changed.metadata):
+        return refusal
     if changed == link:
         return Transition(link)
     if refusal := _bad_expiry(changed, now):
@@ -351,7 +356,7 @@ def _restore(link: Link, view: Link, restore: Restore, now: int) -> Transition |
     )
     if refusal := _bad_expiry(live, now):
         return refusal
-    return _moved(link, live, now, EventKind.RESTORED)
+    return _moved(link, live, now, *_passed(link, view), EventKind.RESTORED)
 
 
 def _moderate(
@@ -369,21 +374,27 @@ def _moderate(
     if state in LIVE:
         state = State.ACTIVE if why is None else State.DISABLED
     kind = EventKind.ENABLED if why is None else EventKind.DISABLED
-    return _moved(link, replace(view, state=state, disabled=why), now, kind)
+    changed = replace(view, state=state, disabled=why)
+    return _moved(link, changed, now, *_passed(link, view), kind)
 
 
 def _tick(link: Link, policy: Policy, now: int) -> Transition | Refusal:
     view = settled(link, policy, now)
     if view.state is not link.state:
-        passed = []
-        if link.state in LIVE:
-            passed.append(EventKind.TOMBSTONED)
-        if view.state is State.QUARANTINED:
-            passed.append(EventKind.QUARANTINED)
-        return _moved(link, view, now, *passed)
+        return _moved(link, view, now, *_passed(link, view))
     if link.state is State.QUARANTINED and policy.reclaim and now >= free_at(link, policy):
         return _moved(link, replace(link, state=State.FREE), now, EventKind.FREED)
     return Refusal(Reason.NOT_DUE, f"nothing is due for {link.code}")
+
+
+def _passed(link: Link, view: Link) -> list[EventKind]:
+    """What the clock has made of `link` that no stored state has told yet."""
+    kinds = []
+    if link.state in LIVE and view.state not in LIVE:
+        kinds.append(EventKind.TOMBSTONED)
+    if link.state is not State.QUARANTINED and view.state is State.QUARANTINED:
+        kinds.append(EventKind.QUARANTINED)
+    return kinds
 
 
 def _moved(old: Link, new: Link, now: int, *kinds: EventKind) -> Transition:

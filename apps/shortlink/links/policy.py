@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import ada_url
+
 from shortlink.links.refusal import Reason, Refusal
 
 SECOND = 1_000
@@ -38,6 +40,14 @@ class Policy:
     brake_window: int = 5 * MINUTE
 
 
+def _is_canonical(host: str) -> bool:
+    try:
+        url = ada_url.URL(f"http://{host}/")
+    except ValueError:
+        return False
+    return host in (url.hostname, f"{url.hostname}:{url.port or 80}")
+
+
 def check_policy(policy: Policy, *, production: bool) -> Refusal | None:
     """The first thing wrong with `policy`, or None. In production the grace has a floor (L1)."""
 
@@ -61,4 +71,11 @@ def check_policy(policy: Policy, *, production: bool) -> Refusal | None:
         )
     if policy.expiring_ahead < 0:
         return wrong("expiring_ahead", "expiring_ahead can't be negative")
+    if policy.brake_links < 0 or not 0 <= policy.brake_share <= 1 or policy.brake_window <= 0:
+        return wrong(
+            "brake", "brake_links can't be negative, brake_share is 0 to 1, brake_window positive"
+        )
+    for host in sorted(policy.own_hosts):
+        if not _is_canonical(host):
+            return wrong("own_hosts", f"{host!r} must be a host or host:port as browsers write it")
     return None

@@ -1,6 +1,7 @@
 """Where a link may point: the URL Standard's parser, and the platform's own refusals (P2)."""
 
 import re
+from unicodedata import normalize
 
 import ada_url
 
@@ -10,6 +11,16 @@ MAX_TARGET = 2048
 """Characters of a target, as given and as stored (S2)."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def _is_punycode(label: str) -> bool:
+    # ada-url takes any ASCII host as it is. The URL Standard's domain to ASCII also wants such a
+    # label to stand for text that is not ASCII and that UTS 46 maps to itself.
+    try:
+        text = label[4:].encode("ascii").decode("punycode")
+    except UnicodeError:
+        return False
+    return not text.isascii() and normalize("NFKC", text.lower()) == text
 
 
 def parse_target(text: str, own_hosts: frozenset[str]) -> str | Refusal:
@@ -37,6 +48,10 @@ def parse_target(text: str, own_hosts: frozenset[str]) -> str | Refusal:
         return no(f"target has the scheme {url.protocol[:20]!r}; only http and https are served")
     if url.username or url.password:
         return no("target carries a user name or password before its host; remove it")
+    if any(
+        label.startswith("xn--") and not _is_punycode(label) for label in url.hostname.split(".")
+    ):
+        return no(f"target has the host {url.hostname[:80]!r}, of which a label is no Punycode")
     href = url.href
     if len(href) > MAX_TARGET:
         return no(
