@@ -14,7 +14,7 @@ from typing import Final, assert_never
 
 from shortlink.links.instants import format_instant
 from shortlink.links.model import LIVE, Cause, Event, EventKind, Link, State, event
-from shortlink.links.names import check_alias, check_labels
+from shortlink.links.names import MAX_VALUE, check_alias, check_labels, check_texts
 from shortlink.links.policy import CACHE_BOUND, DAY, Policy
 from shortlink.links.refusal import Reason, Refusal
 from shortlink.links.targets import parse_target
@@ -368,6 +368,8 @@ def _moderate(
     if view.state is State.QUARANTINED:
         return Refusal(Reason.GRACE_OVER, f"{link.code} serves nobody any more")
     why = command.why if isinstance(command, Disable) else None
+    if why is not None and (refusal := check_texts("why", [why], MAX_VALUE)):
+        return refusal
     if link.disabled == why:
         return Transition(link)
     state = view.state

@@ -71,22 +71,24 @@ def suggestions(alias: str) -> Iterator[str]:
 
 def check_labels(tags: Sequence[str], metadata: Sequence[tuple[str, str]]) -> Refusal | None:
     """Why these tags or metadata can't be kept, or None; the bounds are this module's."""
-    for field, texts, most in (
-        ("tags", tags, MAX_LABEL),
-        ("metadata", [name for name, _ in metadata], MAX_LABEL),
-        ("metadata", [value for _, value in metadata], MAX_VALUE),
-    ):
-        if len(texts) > MAX_LABELS:
+    return (
+        check_texts("tags", tags, MAX_LABEL)
+        or check_texts("metadata", [name for name, _ in metadata], MAX_LABEL)
+        or check_texts("metadata", [value for _, value in metadata], MAX_VALUE)
+    )
+
+
+def check_texts(field: str, texts: Sequence[str], most: int) -> Refusal | None:
+    """Why these texts can't be kept as `field`, or None; `most` characters each, all printable."""
+    if len(texts) > MAX_LABELS:
+        return Refusal(
+            Reason.INVALID_LABELS, f"{field}: {len(texts)} entries; the most is {MAX_LABELS}", field
+        )
+    for text in texts:
+        if not text or len(text) > most or not text.isprintable():
             return Refusal(
                 Reason.INVALID_LABELS,
-                f"{field}: {len(texts)} entries; the most is {MAX_LABELS}",
+                f"{field}: {text[:40]!r} must be 1 to {most} printable characters",
                 field,
             )
-        for text in texts:
-            if not text or len(text) > most or not text.isprintable():
-                return Refusal(
-                    Reason.INVALID_LABELS,
-                    f"{field}: {text[:40]!r} must be 1 to {most} printable characters",
-                    field,
-                )
     return None
