@@ -1,0 +1,285 @@
+"""LinkStore on a SQL database, by SQLAlchemy Core (S5).
+
+One thread writes: it takes all the writes that wait and commits them as one transaction, so
+that many callers share the cost of a sync. A few threads read, each statement on its own, so
+a read sees every write that was acknowledged before it began.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import (
+    Connection,
+    Engine,
+    Row,
+    Select,
+    Table,
+    bindparam,
+    delete,
+    literal,
+    select,
+    update,
+)
+from sqlalchemy.dialects.sqlite import Insert
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
+
+from shortlink.links.model import Event, Link
+from shortlink.store import schema
+from shortlink.store.port import Claim, Due
+from shortlink.store.schema import as_event, as_link, event_row, link_row
+from shortlink.store.sqlite import Sqlite
+from shortlink.store.workers import Job, Workers
+
+READERS = 2
+_WRITES_PER_COMMIT = 256
+_READS_PER_TURN = 16
+
+_SLOT_KEY = "slot_key"
+
+_Attempt = Callable[[Job, Connection], None]
+
+# Statements are built once: building one costs more than running it.
+_links, _due, _events, _claims = schema.links, schema.due, schema.events, schema.claims
+_GET = select(_links).where(_links.c.code == bindparam("code"))
+_CHANGE = (
+    update(_links)
+    .where(
+        _links.c.code == bindparam("old_code"),
+        _links.c.generation == bindparam("old_generation"),
+        _links.c.version == bindparam("old_version"),
+    )
+    .values({column: bindparam(column.name) for column in _links.c if column is not _links.c.code})
+)
+_BY_OWNER = (
+    select(_links)
+    .where(_links.c.owner == bindparam("owner"), _links.c.code > bindparam("after"))
+    .order_by(_links.c.code)
+    .limit(bindparam("most"))
+)
+_DUE = (
+    select(_due)
+    .where(_due.c.at <= bindparam("until"))
+    .order_by(_due.c.at, _due.c.code)
+    .limit(bindparam("most"))
+)
+_DONE = delete(_due).where(_due.c.at == bindparam("at"), _due.c.code == bindparam("code"))
+_PENDING = select(_events).order_by(_events.c.seq).limit(bindparam("most"))
+_PUBLISHED = delete(_events).where(_events.c.id == bindparam("published"))
+_CLAIM = select(_claims).where(_claims.c.key == bindparam("key"))
+_CLAIMS = (
+    select(_claims)
+    .where(_claims.c.key > bindparam("after"))
+    .order_by(_claims.c.key)
+    .limit(bindparam("most"))
+)
+_SLOT_KEY_IN_FORCE = select(schema.installation.c.value).where(
+    schema.installation.c.name == _SLOT_KEY
+)
+_PING = select(literal(1))
+
+
+def open_sql_store(path: Path) -> "SqlStore":
+    """The store in the SQLite file at `path`, made or brought to this release's version.
+
+    Blocks for as long as that takes, and up to `sqlite.LOCK_WAIT` for the file's lock.
+    Raises StoreUnsuitable, StoreUnavailable and StoreFull.
+    """
+    database = Sqlite(path, READERS)
+    try:
+        database.prepare()
+    except BaseException:
+        database.dispose()
+        raise
+    return SqlStore(database)
+
+
+class SqlStore:
+    """Keeps the promises of `LinkStore` in `database`, whose schema is up to date."""
+
+    def __init__(self, database: Sqlite) -> None:
+        self._database = database
+        self._writer = Workers(
+            database.where, 1, _WRITES_PER_COMMIT, partial(self._serve, database.writer, _write)
+        )
+        self._readers = Workers(
+            database.where, READERS, _READS_PER_TURN, partial(self._serve, database.reader, _read)
+        )
+        self._add_link = self._add(_links)
+        self._add_due = self._add(_due)
+        self._add_event = self._add(_events)
+        self._add_claim = self._add(_claims)
+        self._add_installation = self._add(schema.installation)
+
+    def _add(self, table: Table) -> Insert:
+        """Insert rows into `table`; a row that is there already stays as it is."""
+        statement = self._database.insert(table).on_conflict_do_nothing()
+        return statement.execution_options(preserve_rowcount=True)
+
+    # Links
+
+    async def install(self, slot_key: bytes) -> bytes:
+        def write(connection: Connection) -> bytes:
+            connection.execute(self._add_installation, {"name": _SLOT_KEY, "value": slot_key})
+            key: bytes = connection.scalars(_SLOT_KEY_IN_FORCE).one()
+            return key
+
+        return await self._writer.run(write)
+
+    async def create(self, link: Link, events: Sequence[Event], due: Sequence[int]) -> Link:
+        def write(connection: Connection) -> Link:
+            if connection.execute(self._add_link, link_row(link)).rowcount == 0:
+                return as_link(connection.execute(_GET, {"code": link.code}).one())
+            self._keep(connection, events, [Due(at, link.code) for at in due])
+            return link
+
+        return await self._writer.run(write)
+
+    async def change(
+        self, old: Link, new: Link, events: Sequence[Event], due: Sequence[int]
+    ) -> Link:
+        def write(connection: Connection) -> Link:
+            row = link_row(new)
+            row["old_code"] = row.pop("code")
+            row |= {"old_generation": old.generation, "old_version": old.version}
+            if connection.execute(_CHANGE, row).rowcount == 0:
+                held = connection.execute(_GET, {"code": old.code}).one_or_none()
+                if held is None:
+                    raise KeyError(old.code)
+                return as_link(held)
+            self._keep(connection, events, [Due(at, new.code) for at in due])
+            return new
+
+        return await self._writer.run(write)
+
+    async def get(self, code: str) -> Link | None:
+        row = await self._one(_GET, {"code": code})
+        return None if row is None else as_link(row)
+
+    async def by_owner(self, owner: str, after: str, limit: int) -> Sequence[Link]:
+        rows = await self._all(_BY_OWNER, {"owner": owner, "after": after, "most": limit})
+        return [as_link(row) for row in rows]
+
+    # Hints
+
+    async def due(self, until: int, limit: int) -> Sequence[Due]:
+        rows = await self._all(_DUE, {"until": until, "most": limit})
+        return [Due(row.at, row.code) for row in rows]
+
+    async def done(self, due: Sequence[Due], again: Sequence[Due]) -> None:
+        def write(connection: Connection) -> None:
+            if due:
+                connection.execute(_DONE, [{"at": hint.at, "code": hint.code} for hint in due])
+            self._keep(connection, (), again)
+
+        await self._writer.run(write)
+
+    # Events
+
+    async def announce(self, event: Event) -> None:
+        await self._writer.run(lambda connection: self._keep(connection, (event,), ()))
+
+    async def pending(self, limit: int) -> Sequence[Event]:
+        return [as_event(row) for row in await self._all(_PENDING, {"most": limit})]
+
+    async def published(self, ids: Sequence[str]) -> None:
+        def write(connection: Connection) -> None:
+            if ids:
+                connection.execute(_PUBLISHED, [{"published": id_} for id_ in ids])
+
+        await self._writer.run(write)
+
+    # Claims
+
+    async def claim(self, claim: Claim) -> Claim:
+        def write(connection: Connection) -> Claim:
+            connection.execute(self._add_claim, asdict(claim))
+            return _as_claim(connection.execute(_CLAIM, {"key": claim.key}).one())
+
+        return await self._writer.run(write)
+
+    async def reclaim(self, old: Claim, new: Claim | None) -> bool:
+        def write(connection: Connection) -> bool:
+            row = connection.execute(_CLAIM, {"key": old.key}).one_or_none()
+            held = None if row is None else _as_claim(row)
+            if held == new:
+                return True
+            same = [column == getattr(old, column.name) for column in _claims.c]
+            if new is None:
+                return connection.execute(delete(_claims).where(*same)).rowcount == 1
+            return (
+                connection.execute(update(_claims).where(*same).values(asdict(new))).rowcount == 1
+            )
+
+        return await self._writer.run(write)
+
+    async def claims(self, after: str, limit: int) -> Sequence[Claim]:
+        rows = await self._all(_CLAIMS, {"after": after, "most": limit})
+        return [_as_claim(row) for row in rows]
+
+    async def find_claim(self, key: str) -> Claim | None:
+        row = await self._one(_CLAIM, {"key": key})
+        return None if row is None else _as_claim(row)
+
+    # The store itself
+
+    async def ping(self) -> None:
+        await self._one(_PING, {})
+
+    async def close(self) -> None:
+        await self._writer.close()
+        await self._readers.close()
+        self._database.dispose()
+
+    def _keep(self, connection: Connection, events: Sequence[Event], due: Sequence[Due]) -> None:
+        if events:
+            connection.execute(self._add_event, [event_row(event) for event in events])
+        if due:
+            connection.execute(self._add_due, [{"at": hint.at, "code": hint.code} for hint in due])
+
+    async def _one(self, statement: Select[Any], values: dict[str, Any]) -> Row[Any] | None:
+        return await self._readers.run(
+            lambda connection: connection.execute(statement, values).one_or_none()
+        )
+
+    async def _all(self, statement: Select[Any], values: dict[str, Any]) -> Sequence[Row[Any]]:
+        return await self._readers.run(
+            lambda connection: connection.execute(statement, values).all()
+        )
+
+    def _serve(self, engine: Engine, attempt: _Attempt, jobs: Sequence[Job]) -> None:
+        try:
+            with engine.begin() as connection:
+                for job in jobs:
+                    attempt(job, connection)
+        except DBAPIError as error:
+            for job in jobs:
+                if job.error is None:
+                    job.error = self._database.explain(error)
+                    job.error.__cause__ = error
+
+
+def _read(job: Job, connection: Connection) -> None:
+    """Do `job`. Raises what is no fault of its own, for that may concern the whole group."""
+    try:
+        job.result = job.work(connection)
+    except Exception as error:
+        if isinstance(error, DBAPIError) and not isinstance(error, DataError | IntegrityError):
+            raise
+        job.error = error
+
+
+def _write(job: Job, connection: Connection) -> None:
+    """As `_read`; what a failed job wrote is undone, and the others' writes stay."""
+    # In plain SQL, because SQLAlchemy's own savepoints would take a third of a create's time.
+    connection.exec_driver_sql("SAVEPOINT job")
+    _read(job, connection)
+    if job.error is not None:
+        connection.exec_driver_sql("ROLLBACK TO SAVEPOINT job")
+    connection.exec_driver_sql("RELEASE SAVEPOINT job")
+
+
+def _as_claim(row: Row[Any]) -> Claim:
+    return Claim(row.key, row.code, row.generation, row.token)
