@@ -1,0 +1,267 @@
+"""Sweeper: rows go on as the clock says, whatever crashes and however many sweep (L1, L4, L5)."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import structlog
+
+from shortlink.links.lifecycle import Command, Delete, Disable, Edit, Restore
+from shortlink.links.model import Link, State
+from shortlink.links.policy import CACHE_BOUND, DAY, HOUR, YEAR, Policy
+from shortlink.store.port import Due, StoreUnavailable
+from shortlink_operator.sweep import Sweeper
+from tests.fakes import Crash, FailsAt, Gate
+from tests.samples import ANN, NOW, POLICY, ROOT, a_create
+from tests.world import Told, World
+
+LIFE = ["created", "expiring", "tombstoned", "quarantined", "freed"]
+
+
+async def a_world(policy: Policy = POLICY, **changes: Any) -> World:
+    """With Ann's alias `promo`, which expires in 10 days."""
+    world = World(policy)
+    await world.management().create(a_create(**{"expires_at": NOW + 10 * DAY} | changes))
+    return world
+
+
+async def sweep(world: World, gate: Gate | None = None) -> Sweeper:
+    sweeper = Sweeper(world.management(gate))
+    await sweeper.run()
+    return sweeper
+
+
+async def state_after(world: World, span: int) -> State:
+    world.clock.advance(span)
+    await sweep(world)
+    return world.link("promo").state
+
+
+async def test_L1_a_link_goes_its_way_to_the_instant() -> None:
+    world = await a_world()
+    assert await state_after(world, 9 * DAY - 1) is State.ACTIVE
+    assert world.told("promo") == LIFE[:1]
+    assert await state_after(world, 1) is State.ACTIVE
+    assert world.told("promo") == LIFE[:2]
+    assert await state_after(world, DAY - 1) is State.ACTIVE
+    assert await state_after(world, 1) is State.TOMBSTONED
+    assert await state_after(world, POLICY.grace - 1) is State.TOMBSTONED
+    assert await state_after(world, 1) is State.QUARANTINED
+    assert await state_after(world, YEAR - POLICY.grace - 1) is State.QUARANTINED
+    assert await state_after(world, 1) is State.FREE
+    assert world.told("promo") == LIFE
+    assert world.kept.due == set()
+    assert world.link("promo").tombstoned_at == NOW + 10 * DAY
+
+
+async def test_L4_a_year_late_the_sweeper_catches_up_but_frees_only_past_all_caches() -> None:
+    world = await a_world()
+    assert await state_after(world, 2 * YEAR) is State.QUARANTINED
+    assert await state_after(world, CACHE_BOUND - 1) is State.QUARANTINED
+    assert await state_after(world, 1) is State.FREE
+    assert world.told("promo") == [kind for kind in LIFE if kind != "expiring"]
+
+
+async def test_L4_sweeping_again_at_once_does_nothing() -> None:
+    world = await a_world()
+    for span in (9 * DAY, DAY, POLICY.grace, YEAR):
+        world.clock.advance(span)
+        await sweep(world)
+        before = (world.link("promo"), list(world.kept.told), set(world.kept.due))
+        again = await sweep(world)
+        assert again.swept.looked == 0
+        assert (world.link("promo"), world.kept.told, world.kept.due) == before
+
+
+STAGES = [9 * DAY, 10 * DAY, 10 * DAY + POLICY.grace, 10 * DAY + YEAR]
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("error", [Crash(), StoreUnavailable("lost")])
+@pytest.mark.parametrize("stage", range(len(STAGES)))
+async def test_L4_a_crash_at_any_store_call_loses_no_work_and_repeats_no_event(
+    stage: int, error: BaseException, after: bool
+) -> None:
+    number = 0
+    while True:
+        number += 1
+        world = await a_world()
+        for at in STAGES[:stage]:
+            world.clock.advance(NOW + at - world.clock.at)
+            await sweep(world)
+        world.clock.advance(NOW + STAGES[stage] - world.clock.at)
+        gate = FailsAt(number, after, error)
+        try:
+            await sweep(world, gate)
+        except type(error):
+            await sweep(world)
+        world.check()
+        assert world.told("promo") == LIFE[: stage + 2]
+        assert [at for at, _ in world.kept.due if at <= world.clock.at] == []
+        if len(gate.calls) < number:
+            break
+    assert number > 3
+
+
+@pytest.mark.parametrize("stage", range(len(STAGES)))
+async def test_L4_two_sweepers_at_once_do_no_more_than_one(stage: int) -> None:
+    """Before each call in turn the first pauses while the second does everything."""
+    for pause in range(1, 12):
+        world = await a_world()
+        for at in STAGES[:stage]:
+            world.clock.advance(NOW + at - world.clock.at)
+            await sweep(world)
+        world.clock.advance(NOW + STAGES[stage] - world.clock.at)
+        left = pause
+
+        async def meanwhile(_method: str, done: bool, _world: World = world) -> None:
+            nonlocal left
+            if not done:
+                left -= 1
+                if left == 0:
+                    await sweep(_world)
+
+        await sweep(world, meanwhile)
+        world.check()
+        assert world.told("promo") == LIFE[: stage + 2]
+
+
+@pytest.mark.parametrize("pause", [2, 3, 4])  # before each read of the row, and before the write
+@pytest.mark.parametrize(
+    ("change", "state", "told"),
+    [
+        (Edit(by=ANN, expires_at=NOW + 20 * DAY), State.ACTIVE, ["edited", "expiring"]),
+        (Edit(by=ANN, expires_at=None), State.ACTIVE, ["edited"]),
+        (Delete(ANN), State.TOMBSTONED, ["tombstoned"]),
+        (Disable(ROOT, "spam"), State.TOMBSTONED, ["disabled", "tombstoned"]),
+    ],
+)
+async def test_L5_a_change_made_in_time_holds_against_a_sweeper_with_a_stale_copy(
+    change: Command, state: State, told: list[str], pause: int
+) -> None:
+    """The owner's change was decided a moment before the expiry at which the sweeper began."""
+    world = await a_world()
+    world.clock.advance(10 * DAY)
+    left = pause
+
+    async def owner(_method: str, done: bool) -> None:
+        nonlocal left
+        if not done:
+            left -= 1
+            if left == 0:
+                world.clock.at -= 1
+                await world.management().apply("promo", change)
+                world.clock.at += 1
+
+    await sweep(world, owner)
+    assert left <= 0
+    assert world.link("promo").state is state
+    assert world.told("promo")[1:] == [kind for kind in told if kind != "expiring"]
+    world.clock.advance(9 * DAY)
+    await sweep(world)
+    assert world.told("promo")[1:] == told
+
+
+async def test_L5_an_extended_link_outlives_its_old_hints() -> None:
+    world = await a_world()
+    world.clock.advance(10 * DAY - 1)
+    await world.management().apply("promo", Edit(by=ANN, expires_at=NOW + 11 * DAY))
+    assert await state_after(world, 1) is State.ACTIVE
+    assert await state_after(world, DAY - 1) is State.ACTIVE
+    assert await state_after(world, 1) is State.TOMBSTONED
+
+
+async def test_L1_a_link_extended_within_its_last_day_is_announced_again() -> None:
+    world = await a_world()
+    await state_after(world, 9 * DAY)
+    await world.management().apply("promo", Edit(by=ANN, expires_at=NOW + 12 * DAY))
+    await state_after(world, DAY)
+    assert world.told("promo") == ["created", "expiring", "edited"]
+    await state_after(world, DAY)
+    assert world.told("promo") == ["created", "expiring", "edited", "expiring"]
+
+
+async def test_L1_a_link_that_is_to_expire_within_a_day_is_announced_at_once() -> None:
+    world = await a_world(expires_at=NOW + HOUR)
+    await sweep(world)
+    assert world.told("promo") == ["created", "expiring"]
+
+
+async def test_L2_a_restored_link_is_swept_anew() -> None:
+    world = await a_world()
+    await world.management().apply("promo", Delete(ANN))
+    world.clock.advance(DAY)
+    await world.management().apply("promo", Restore(ANN))
+    assert await state_after(world, POLICY.grace - DAY) is State.TOMBSTONED
+    assert world.link("promo").cause == "expired"
+
+
+async def test_L3_a_code_is_looked_at_daily_while_reclaiming_is_off_and_freed_once_it_is_on() -> (
+    None
+):
+    world = await a_world(replace(POLICY, reclaim=False))
+    for span in (10 * DAY, POLICY.grace, 2 * YEAR, DAY, DAY):
+        world.clock.advance(span)
+        await sweep(world)
+        assert len([at for at, _ in world.kept.due if at > world.clock.at]) >= 1
+    assert world.link("promo").state is State.QUARANTINED
+    world.policy = POLICY
+    assert await state_after(world, DAY) is State.FREE
+
+
+async def test_L3_a_grace_made_longer_holds_for_tombstones_that_are_there() -> None:
+    world = await a_world()
+    await world.management().apply("promo", Delete(ANN))
+    world.policy = replace(POLICY, grace=60 * DAY)
+    assert await state_after(world, 30 * DAY) is State.TOMBSTONED
+    assert await state_after(world, 30 * DAY) is State.QUARANTINED
+
+
+async def test_L4_a_backlog_larger_than_a_batch_is_dealt_with_in_one_run() -> None:
+    world = World()
+    management = world.management()
+    for n in range(450):
+        await management.create(a_create(code=f"promo{n}", token=str(n), expires_at=NOW + n + 1))
+    world.clock.advance(DAY)
+    sweeper = await sweep(world)
+    assert sweeper.swept.moved == 450
+    assert {link.state for link in world.kept.links.values()} == {State.TOMBSTONED}
+
+
+async def test_L4_a_hint_without_a_link_is_dropped() -> None:
+    world = World()
+    world.kept.due.add((NOW, "nothing"))
+    sweeper = await sweep(world)
+    assert sweeper.swept.looked == 1
+    assert world.kept.due == set()
+
+
+async def test_L4_a_row_that_cannot_be_read_stops_no_other_and_is_tried_hourly() -> None:
+    world = await a_world()
+    broken = Link(
+        **{
+            name: getattr(world.link("promo"), name)
+            for name in Link.__dataclass_fields__
+            if name not in ("code", "state")
+        },
+        code="broken",
+        state=State.TOMBSTONED,  # without the time of its tombstone
+    )
+    world.keep(broken)
+    world.kept.due.add((NOW, "broken"))
+    world.clock.advance(10 * DAY)
+    with structlog.testing.capture_logs() as logs:
+        sweeper = await sweep(world)
+    assert world.link("promo").state is State.TOMBSTONED
+    assert sweeper.swept.broken == 1
+    assert [(line["event"], line["code"]) for line in logs] == [("sweep_broken_link", "broken")]
+    assert Due(world.clock.at + HOUR, "broken") in [Due(*one) for one in world.kept.due]
+    assert world.link("broken") == broken
+
+
+async def test_K4_the_sweepers_changes_are_told_to_the_caches() -> None:
+    world = await a_world()
+    told = Told()
+    world.clock.advance(10 * DAY)
+    await Sweeper(world.management(changed=[told])).run()
+    assert told == [world.link("promo")]
