@@ -1,0 +1,1 @@
+"""Caches: what may be remembered of a link, for how long, and what replaces what."""
