@@ -1,0 +1,5 @@
+"""`python -m shortlink` is the `shortlink` command."""
+
+from shortlink.cli import main
+
+main()

@@ -1,0 +1,152 @@
+"""One process with the whole platform in it: SQLite, redirect, API, objects from a folder."""
+
+import asyncio
+import random
+import secrets
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+import structlog
+
+from shortlink.api.app import make_app
+from shortlink.api.keys import Keys
+from shortlink.api.server import ApiServer
+from shortlink.clock import Clock
+from shortlink.links.codes import SLOT_KEY_BYTES, SLOTS, RandomCodes, SlotMap
+from shortlink.links.policy import Policy, check_policy
+from shortlink.links.refusal import Refused
+from shortlink.management import Management
+from shortlink.redirect.counters import Clicks
+from shortlink.redirect.server import RedirectServer
+from shortlink.redirect.service import RedirectService
+from shortlink.store.sql import open_sql_store
+from shortlink_operator.apply import Reconciler
+from shortlink_operator.folder import ManifestFolder
+from shortlink_operator.follow import Follower
+from shortlink_operator.relay import AuditLog, Relay
+from shortlink_operator.sweep import Sweeper
+
+log = structlog.get_logger()
+
+DATABASE = "links.db"
+AUDIT_LOG = "audit.jsonl"
+
+_LOOPBACK = ("127.0.0.1", "0.0.0.0", "[::]", "[::1]", "[::ffff:7f00:1]")  # noqa: S104 - as targets
+_BACKOFF_CAP = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where the embedded platform keeps and serves things. `data` has to exist."""
+
+    folder: Path
+    data: Path
+    host: str = "127.0.0.1"
+    port: int = 8080
+    api_port: int = 8081
+    ops_port: int = 8082
+
+    @property
+    def base_url(self) -> str:
+        """What short links begin with."""
+        return f"http://{self.host}:{self.port}"
+
+    @property
+    def own_hosts(self) -> frozenset[str]:
+        """The hosts that links may not point at: this platform's own (P2)."""
+        names = {self.host, "localhost", *_LOOPBACK}
+        return frozenset(f"{name}:{port}" for name in names for port in (self.port, self.api_port))
+
+
+class Embedded:
+    """The parts, wired up. Use as `async with await Embedded.open(...) as platform`."""
+
+    def __init__(
+        self,
+        management: Management,
+        clicks: Clicks,
+        follower: Follower,
+        reconciler: Reconciler,
+        sweeper: Sweeper,
+        relay: Relay,
+        closing: AsyncExitStack,
+    ) -> None:
+        self.management = management
+        self.clicks = clicks
+        self.follower = follower
+        self.reconciler = reconciler
+        self.sweeper = sweeper
+        self.relay = relay
+        self._closing = closing
+
+    @classmethod
+    async def open(cls, settings: Settings, policy: Policy, clock: Clock, keys: Keys) -> Self:
+        """Open the store and listen. Raises StoreError, OSError, Refused (policy)."""
+        async with AsyncExitStack() as closing:
+            policy = replace(policy, own_hosts=policy.own_hosts | settings.own_hosts)
+            if refusal := check_policy(policy, production=False):
+                raise Refused(refusal)
+            store = open_sql_store(settings.data / DATABASE)
+            closing.push_async_callback(store.close)
+            slot_key = await store.install(secrets.token_bytes(SLOT_KEY_BYTES))
+            clicks = Clicks()
+            service = RedirectService(store, clock, clicks)
+            management = Management(
+                store,
+                policy,
+                clock,
+                RandomCodes(SlotMap(slot_key), range(SLOTS), secrets.token_bytes).draw,
+                lambda: secrets.token_hex(16),
+                [service.changed],
+            )
+            redirect = RedirectServer(
+                service, settings.host, settings.port, settings.host, settings.ops_port
+            )
+            await redirect.start()
+            closing.push_async_callback(redirect.close)
+            api = ApiServer(
+                make_app(management, keys, settings.base_url), settings.host, settings.api_port
+            )
+            await api.start()
+            closing.push_async_callback(api.close)
+            reconciler = Reconciler(management)
+            return cls(
+                management,
+                clicks,
+                Follower(ManifestFolder(settings.folder), reconciler, clock),
+                reconciler,
+                Sweeper(management),
+                Relay(store, AuditLog(settings.data / AUDIT_LOG)),
+                closing.pop_all(),
+            )
+        raise AssertionError("unreachable")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._closing.aclose()
+
+    async def run(self) -> None:
+        """Follow the folder, sweep and publish until cancelled."""
+        async with asyncio.TaskGroup() as loops:
+            loops.create_task(_forever("follow", 0.2, self.follower.run))
+            loops.create_task(_forever("sweep", 1.0, self.sweeper.run))
+            loops.create_task(_forever("relay", 0.5, self.relay.run))
+
+
+async def _forever(name: str, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+    """Do `work` every so often; after a failure wait longer, with jitter, up to a cap."""
+    failures = 0
+    while True:
+        try:
+            await work()
+            failures = 0
+        except Exception as error:  # a loop that ends would stop the lifecycle unseen
+            failures += 1
+            log.error("loop_failed", loop=name, failures=failures, error=str(error), exc_info=True)
+        backoff = min(seconds * 2**failures, _BACKOFF_CAP) if failures else seconds
+        await asyncio.sleep(backoff * (random.uniform(0.5, 1.0) if failures else 1.0))

@@ -1,0 +1,128 @@
+"""`shortlink why CODE`: everything that is known of a code, and why it answers as it does."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from http.client import HTTPConnection, HTTPException
+
+from shortlink.links.answers import answer
+from shortlink.links.codes import LENGTH, SlotMap
+from shortlink.links.instants import format_instant
+from shortlink.links.lifecycle import due_times, free_at, settled
+from shortlink.links.model import Link, State
+from shortlink.links.policy import DAY, HOUR, MINUTE, SECOND, YEAR, Policy
+from shortlink.store.port import Claim, LinkStore
+
+_PENDING = 1000
+_OPS_TIMEOUT = 1.0
+
+_DUE = {
+    State.ACTIVE: ("announce the expiry", "tombstone for expiry"),
+    State.DISABLED: ("announce the expiry", "tombstone for expiry"),
+    State.TOMBSTONED: ("quarantine",),
+    State.QUARANTINED: ("free",),
+    State.FREE: (),
+}
+
+Facts = Iterator[tuple[str, str]]
+
+
+async def why(
+    store: LinkStore,
+    slots: SlotMap,
+    code: str,
+    policy: Policy,
+    now: int,
+    ops: tuple[str, int] | None,
+) -> list[tuple[str, str]]:
+    """(topic, fact) pairs about `code`. `ops` is a redirect process's ops listener, if one runs.
+
+    Raises StoreError.
+    """
+    link = await store.get(code)
+    facts = [("code", _code(code, link, slots)), ("answer", _answer(link, now))]
+    if link is not None:
+        facts += _row(link, policy, now)
+        if link.claim is not None:
+            facts.append(("claim", _claim(link, await store.find_claim(link.claim))))
+        pending = [e.kind for e in await store.pending(_PENDING) if e.code == code]
+        facts.append(("events", f"not yet published: {', '.join(pending) or 'none'}"))
+    facts.append(("cache", await asyncio.to_thread(_cached, ops, code)))
+    return facts
+
+
+def _code(code: str, link: Link | None, slots: SlotMap) -> str:
+    kind = "never used" if link is None else "alias" if link.custom else "generated"
+    return f"{code} ({kind}{f', slot {slots.slot(code)}' if len(code) == LENGTH else ''})"
+
+
+def _answer(link: Link | None, now: int) -> str:
+    told = answer(link, now)
+    if told.target:
+        return f"{told.status} to {told.target}: the link is {State.ACTIVE}"
+    return f"{told.status}: {told.reason}"
+
+
+def _row(link: Link, policy: Policy, now: int) -> Facts:
+    view = settled(link, policy, now)
+    yield "row", f"generation {link.generation}, version {link.version}, {link.state}"
+    if view.state is not link.state:
+        yield "", f"by the clock it is {view.state}; the sweeper has not moved the row yet"
+    yield "owner", link.owner + (f", by object {link.claim}" if link.claim else ", by the API")
+    yield "target", link.target
+    if link.disabled is not None:
+        yield "disabled", link.disabled
+    yield "created", _when(link.created_at, now)
+    yield "changed", _when(link.changed_at, now)
+    yield "expires", "never" if link.expires_at is None else _when(link.expires_at, now)
+    if view.tombstoned_at is not None:
+        yield "tombstone", f"{view.cause}, {_when(view.tombstoned_at, now)}"
+        if view.state is State.TOMBSTONED:
+            yield "restorable", f"until {_when(view.tombstoned_at + policy.grace, now)}"
+    if view.state is State.QUARANTINED:
+        freed = _when(free_at(view, policy), now) if policy.reclaim else "never: reclaiming is off"
+        yield "free", freed
+    for what, at in zip(_DUE[link.state], due_times(link, policy), strict=True):
+        yield "due", f"{what} {_when(at, now)}"
+
+
+def _claim(link: Link, claim: Claim | None) -> str:
+    if claim is None:
+        return f"{link.claim} has none: the object is gone and the grace was over"
+    holds = (claim.code, claim.generation) == (link.code, link.generation)
+    return (
+        f"{claim.key} -> {claim.code} generation {claim.generation}"
+        f" ({'this link' if holds else 'another link: this one is not its own'})"
+    )
+
+
+def _cached(ops: tuple[str, int] | None, code: str) -> str:
+    if ops is None:
+        return "no redirect process is known here"
+    host, port = ops
+    connection = HTTPConnection(host, port, timeout=_OPS_TIMEOUT)
+    try:
+        connection.request("GET", f"/why/{code}")
+        entry = json.loads(connection.getresponse().read(65536))
+    except (OSError, HTTPException, ValueError, KeyError) as error:
+        return f"the redirect process at {host}:{port} did not answer: {error}"
+    finally:
+        connection.close()
+    cached = entry["cached"] or {"nothing": "cached"}
+    reading = ", a store read is under way" if entry["read_under_way"] else ""
+    facts = ", ".join(f"{name} {value}" for name, value in cached.items())
+    return f"redirect process at {host}:{port}: {facts}{reading}"
+
+
+def _when(at: int, now: int) -> str:
+    return f"{format_instant(at)} ({span(at - now)})"
+
+
+def span(milliseconds: int) -> str:
+    """A length of time as people say it: `in 3 d`, `5 min ago`."""
+    size = abs(milliseconds)
+    for unit, name in ((YEAR, "y"), (DAY, "d"), (HOUR, "h"), (MINUTE, "min"), (SECOND, "s")):
+        if size >= unit:
+            text = f"{size // unit} {name}"
+            return f"in {text}" if milliseconds > 0 else f"{text} ago"
+    return "now"
