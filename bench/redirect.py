@@ -38,7 +38,7 @@ LINKS = 100_000
 SCENARIOS = ((500, CAPACITY), (5_000, CAPACITY), (LINKS, LINKS))
 """Codes asked for, and entries of the cache. Every entry is read again after 5 s."""
 
-ROUNDS = 2
+ROUNDS = 6
 SECONDS = 3
 CONNECTIONS = 64
 SERVER_CORE, CLIENT_CORE = "0", "1"

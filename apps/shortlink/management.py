@@ -6,7 +6,6 @@ loses the race decides again on what the winner left.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from shortlink.clock import Clock
 from shortlink.links.lifecycle import (
@@ -34,11 +33,15 @@ _SUGGESTIONS_TRIED = 5
 class CodesExhausted(StoreUnavailable):
     """Every drawn code was taken: the generator is broken or its slots are full (G6)."""
 
+    def __init__(self) -> None:
+        super().__init__(
+            f"{ATTEMPTS} drawn codes in a row were taken: creating stops, links go on;"
+            " check the code generator"
+        )
 
-class Changed(Protocol):
-    """Is told of each change after it is stored and before it is acknowledged (K4)."""
 
-    def __call__(self, link: Link) -> None: ...
+Changed = Callable[[Link], None]
+"""Is told of each change after it is stored and before it is acknowledged (K4)."""
 
 
 class Management:
@@ -110,10 +113,7 @@ class Management:
                 if refused.refusal.reason is not Reason.TAKEN:
                     raise
                 self.collisions += 1
-        raise CodesExhausted(
-            f"{ATTEMPTS} drawn codes in a row were taken: creating stops, links go on;"
-            " check the code generator"
-        )
+        raise CodesExhausted
 
     async def apply(self, code: str, command: Command) -> Link:
         """Carry out `command` on the link at `code`; the link as it is afterwards.

@@ -2,14 +2,15 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from http.client import HTTPConnection, HTTPException
+from typing import Any
 
 from shortlink.links.answers import answer
-from shortlink.links.codes import LENGTH, SlotMap
 from shortlink.links.instants import format_instant
 from shortlink.links.lifecycle import due_times, free_at, settled
-from shortlink.links.model import Link, State
+from shortlink.links.model import Event, Link, State
 from shortlink.links.policy import DAY, HOUR, MINUTE, SECOND, YEAR, Policy
 from shortlink.store.port import Claim, LinkStore
 
@@ -18,7 +19,7 @@ _OPS_TIMEOUT = 1.0
 
 _DUE = {
     State.ACTIVE: ("announce the expiry", "tombstone for expiry"),
-    State.DISABLED: ("announce the expiry", "tombstone for expiry"),
+    State.DISABLED: ("tombstone for expiry",),
     State.TOMBSTONED: ("quarantine",),
     State.QUARANTINED: ("free",),
     State.FREE: (),
@@ -29,7 +30,6 @@ Facts = Iterator[tuple[str, str]]
 
 async def why(
     store: LinkStore,
-    slots: SlotMap,
     code: str,
     policy: Policy,
     now: int,
@@ -40,20 +40,19 @@ async def why(
     Raises StoreError.
     """
     link = await store.get(code)
-    facts = [("code", _code(code, link, slots)), ("answer", _answer(link, now))]
+    facts = [("code", _code(code, link)), ("answer", _answer(link, now))]
     if link is not None:
         facts += _row(link, policy, now)
         if link.claim is not None:
             facts.append(("claim", _claim(link, await store.find_claim(link.claim))))
-        pending = [e.kind for e in await store.pending(_PENDING) if e.code == code]
-        facts.append(("events", f"not yet published: {', '.join(pending) or 'none'}"))
+        facts.append(("events", _events(code, await store.pending(_PENDING))))
     facts.append(("cache", await asyncio.to_thread(_cached, ops, code)))
     return facts
 
 
-def _code(code: str, link: Link | None, slots: SlotMap) -> str:
+def _code(code: str, link: Link | None) -> str:
     kind = "never used" if link is None else "alias" if link.custom else "generated"
-    return f"{code} ({kind}{f', slot {slots.slot(code)}' if len(code) == LENGTH else ''})"
+    return f"{code} ({kind})"
 
 
 def _answer(link: Link | None, now: int) -> str:
@@ -82,8 +81,9 @@ def _row(link: Link, policy: Policy, now: int) -> Facts:
     if view.state is State.QUARANTINED:
         freed = _when(free_at(view, policy), now) if policy.reclaim else "never: reclaiming is off"
         yield "free", freed
-    for what, at in zip(_DUE[link.state], due_times(link, policy), strict=True):
-        yield "due", f"{what} {_when(at, now)}"
+    for what, at in zip(_DUE[link.state], due_times(link, policy), strict=False):
+        if at > now:
+            yield "due", f"{what} {_when(at, now)}"
 
 
 def _claim(link: Link, claim: Claim | None) -> str:
@@ -96,22 +96,33 @@ def _claim(link: Link, claim: Claim | None) -> str:
     )
 
 
+def _events(code: str, pending: Sequence[Event]) -> str:
+    kinds = ", ".join(event.kind for event in pending if event.code == code) or "none"
+    of = f" among the {_PENDING} oldest" if len(pending) == _PENDING else ""
+    return f"not yet published{of}: {kinds}"
+
+
 def _cached(ops: tuple[str, int] | None, code: str) -> str:
     if ops is None:
         return "no redirect process is known here"
     host, port = ops
-    connection = HTTPConnection(host, port, timeout=_OPS_TIMEOUT)
     try:
-        connection.request("GET", f"/why/{code}")
-        entry = json.loads(connection.getresponse().read(65536))
-    except (OSError, HTTPException, ValueError, KeyError) as error:
+        with closing(HTTPConnection(host, port, timeout=_OPS_TIMEOUT)) as connection:
+            connection.request("GET", f"/why/{code}")
+            entry = json.loads(connection.getresponse().read(65536))
+    except (OSError, HTTPException, ValueError) as error:
         return f"the redirect process at {host}:{port} did not answer: {error}"
-    finally:
-        connection.close()
-    cached = entry["cached"] or {"nothing": "cached"}
     reading = ", a store read is under way" if entry["read_under_way"] else ""
-    facts = ", ".join(f"{name} {value}" for name, value in cached.items())
-    return f"redirect process at {host}:{port}: {facts}{reading}"
+    return f"redirect process at {host}:{port}: {_entry(entry['cached'])}{reading}"
+
+
+def _entry(cached: dict[str, Any] | None) -> str:
+    if cached is None:
+        return "nothing cached"
+    stamp = f"generation {cached['generation']}, version {cached['version']}"
+    age = f"{cached['age_ms']} of at most {cached['bound_ms']} ms old"
+    use = "" if cached["served"] else ", too old to be served: it would be read anew"
+    return f"status {cached['status']} of {stamp}, {age}{use}"
 
 
 def _when(at: int, now: int) -> str:
@@ -119,10 +130,13 @@ def _when(at: int, now: int) -> str:
 
 
 def span(milliseconds: int) -> str:
-    """A length of time as people say it: `in 3 d`, `5 min ago`."""
+    """A length of time as people say it: `in 3 d 4 h`, `5 min 0 s ago`."""
     size = abs(milliseconds)
-    for unit, name in ((YEAR, "y"), (DAY, "d"), (HOUR, "h"), (MINUTE, "min"), (SECOND, "s")):
-        if size >= unit:
-            text = f"{size // unit} {name}"
-            return f"in {text}" if milliseconds > 0 else f"{text} ago"
-    return "now"
+    units = ((YEAR, "y"), (DAY, "d"), (HOUR, "h"), (MINUTE, "min"), (SECOND, "s"))
+    counts: list[str] = []
+    for unit, name in units:
+        count, size = divmod(size, unit)
+        if count or counts:
+            counts.append(f"{count} {name}")
+    text = " ".join(counts[:2])
+    return "now" if not text else f"in {text}" if milliseconds > 0 else f"{text} ago"

@@ -2,13 +2,14 @@
 birth, says which link is the object's own."""
 
 import asyncio
+from dataclasses import replace
 
 import structlog
 
 from shortlink.links.model import Link
 from shortlink.links.refusal import Reason, Refused
 from shortlink.management import ATTEMPTS, CodesExhausted, Management
-from shortlink.store.port import Claim
+from shortlink.store.port import Claim, StoreError
 from shortlink_operator.kinds import ShortLink
 from shortlink_operator.plan import (
     Action,
@@ -28,7 +29,7 @@ log = structlog.get_logger()
 
 _PAGE = 500
 _READS = 32
-_STEPS = 4  # claim void, birth, restore, edit: the longest way that one object has to go
+_STEPS = ATTEMPTS  # as many codes may be drawn for one object
 
 
 class Reconciler:
@@ -48,15 +49,22 @@ class Reconciler:
         An object that is refused does not stop the others. Raises StoreError when the store
         fails; the next pass goes on from there.
         """
-        observed = await self._observe()
+        observed, outcomes = await self._observe()
+        whole = {key: one for key, one in desired.objects.items() if key not in outcomes}
+        desired = replace(desired, objects=whole)
         now = self._management.clock.wall()
-        outcomes: dict[str, Rest] = {}
         for action in plan(desired, observed, self._management.policy, now):
-            outcome = await self._settle(action, desired.objects.get(action.key))
+            try:
+                outcome = await self._settle(action, desired.objects.get(action.key))
+            except StoreError:
+                raise
+            except Exception as error:  # one object's trouble may not stop all others
+                outcome = _broken(action.key, error)
             if outcome is not None:
                 outcomes[action.key] = outcome
-                if outcome != self.outcomes.get(action.key):
-                    _tell(outcome)
+        for key, outcome in outcomes.items():
+            if outcome != self.outcomes.get(key):
+                _tell(outcome)
         self.outcomes = outcomes
 
     async def _settle(self, action: Action, wanted: ShortLink | None) -> Rest | None:
@@ -74,6 +82,8 @@ class Reconciler:
             action = plan_object(
                 wanted, seen, self._management.policy, self._management.clock.wall()
             )
+        if isinstance(action, Birth) and action.wanted.code is None:
+            raise CodesExhausted
         return Rest(
             action.key, False, "Progressing", "others change this link; the next pass goes on"
         )
@@ -98,49 +108,58 @@ class Reconciler:
             step = await self._management.preview(creation(wanted, wanted.code, token))
             claim = Claim(birth.key, wanted.code, step.generation, token)
         if birth.void is None:
-            claim = await self._store.claim(claim)
-        elif not await self._store.reclaim(birth.void, claim):
-            return  # another pass was faster; the next look shows what it claimed
-        await self._make(wanted, claim)
+            won = await self._store.claim(claim) == claim
+        else:
+            won = await self._store.reclaim(birth.void, claim)
+        if won:  # else another pass was faster, and the next step goes on from its claim
+            await self._make(wanted, claim)
 
     async def _make(self, wanted: ShortLink, claim: Claim) -> None:
-        for _ in range(ATTEMPTS):
-            try:
-                await self._management.create(creation(wanted, claim.code, claim.token))
-                return
-            except Refused as refused:
-                if wanted.code is not None or refused.refusal.reason is not Reason.TAKEN:
-                    await self._store.reclaim(claim, None)
-                    raise
+        try:
+            await self._management.create(creation(wanted, claim.code, claim.token))
+        except Refused as refused:
+            await self._store.reclaim(claim, None)
+            if wanted.code is not None or refused.refusal.reason is not Reason.TAKEN:
+                raise
+            # A drawn code that is taken: the next step draws another.
             self._management.collisions += 1
-            again = Claim(claim.key, self._management.draw(), 1, self._management.new_token())
-            if not await self._store.reclaim(claim, again):
-                return
-            claim = again
-        raise CodesExhausted(f"{ATTEMPTS} drawn codes in a row were taken; check the generator")
 
-    async def _observe(self) -> dict[str, Observed]:
+    async def _observe(self) -> tuple[dict[str, Observed], dict[str, Rest]]:
+        """All claims with their links, and those whose link can't be read."""
         observed: dict[str, Observed] = {}
+        broken: dict[str, Rest] = {}
         reads = asyncio.Semaphore(_READS)
 
-        async def look(claim: Claim) -> None:
+        async def look(claim: Claim) -> Observed:
             async with reads:
-                observed[claim.key] = await self._look(claim)
+                return await self._look(claim)
 
         after = ""
         while page := await self._store.claims(after, _PAGE):
-            await asyncio.gather(*(look(claim) for claim in page))
+            looks = await asyncio.gather(*map(look, page), return_exceptions=True)
+            for claim, seen in zip(page, looks, strict=True):
+                if isinstance(seen, Observed):
+                    observed[claim.key] = seen
+                elif isinstance(seen, Exception) and not isinstance(seen, StoreError):
+                    broken[claim.key] = _broken(claim.key, seen)
+                else:
+                    raise seen
             after = page[-1].key
-        return observed
+        return observed, broken
 
     async def _look(self, claim: Claim) -> Observed:
         return Observed(claim, await self._store.get(claim.code))
 
 
+def _broken(key: str, error: Exception) -> Rest:
+    log.error("object broken", key=key, exc_info=error)
+    return Rest(key, False, "Broken", f"its link can't be handled, see the log: {error!r}")
+
+
 def _tell(outcome: Rest) -> None:
     link: Link | None = outcome.link
     log.info(
-        "object",
+        "object reconciled",
         key=outcome.key,
         ready=outcome.ready,
         reason=outcome.reason,

@@ -12,8 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, TypeGuard
 
+import structlog
+
 from shortlink_operator.documents import BadDocument, documents
 from shortlink_operator.kinds import KIND, ShortLink, Unreadable, foreign, parse_manifest
+
+log = structlog.get_logger()
 
 MAX_FILE: Final = 1024 * 1024
 """Bytes of a manifest file."""
@@ -21,7 +25,7 @@ MAX_FILE: Final = 1024 * 1024
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 _IGNORED: Final = (".", "~", "#")  # hidden files, and what editors leave for a moment
 
-_Signature = tuple[int, int, int]
+_Signature = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,19 +73,16 @@ class ManifestFolder:
         closed: list[Unreadable] = []
         for found in self._walk():
             if isinstance(found, str):
-                name = self._name(found)
-                files[name] = self._look(found, name)
+                files[found] = self._look(found, self._name(found))
             else:
-                folder = self._name(found.filename)
+                within = os.path.join(found.filename, "")
                 inside = {
-                    name: file
-                    for name, file in self._files.items()
-                    if folder == "." or name.startswith(f"{folder}/")
+                    path: file for path, file in self._files.items() if path.startswith(within)
                 }
                 files |= inside
-                closed.append(_closed(folder, found, inside.values()))
+                closed.append(_closed(self._name(found.filename), found, inside.values()))
         self._files = files
-        return _joined([files[name] for name in sorted(files)], closed)
+        return _joined([files[path] for path in sorted(files)], closed)
 
     def _name(self, path: str) -> str:
         name = Path(path).relative_to(self.path).as_posix()
@@ -98,7 +99,7 @@ class ManifestFolder:
         yield from (error for error in errors if not isinstance(error, FileNotFoundError))
 
     def _look(self, path: str, name: str) -> _File:
-        known = self._files.get(name)
+        known = self._files.get(path)
         file = _File()
         try:
             status = os.stat(path)
@@ -108,31 +109,44 @@ class ManifestFolder:
                 if known.confirmed:
                     return known
                 file.confirmed = True
-            raw, file.signature = _read(path, status)
+            raw, file.signature = read_regular(path)
         except OSError as error:
             problem = error.strerror or str(error)
             file.unreadable.append(
                 Unreadable(name, f"can't be read ({problem}); mend or delete it", None)
             )
         else:
-            _parse(raw, name, file)
+            try:
+                _parse(raw, name, file)
+            except Exception as error:  # one file's oddity may not stop all others
+                log.exception("manifest can't be handled", where=name)
+                file.unreadable.append(Unreadable(name, f"can't be handled: {error!r}", None))
         _hold(file, None if known is None else known.held)
         return file
 
 
 def _signature(status: os.stat_result) -> _Signature:
-    return (status.st_mtime_ns, status.st_size, status.st_ino)
+    # A copy may restore the time of the content, but not that of the change.
+    return (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
 
 
-def _read(path: str, status: os.stat_result) -> tuple[bytes, _Signature | None]:
-    """Up to MAX_FILE + 1 bytes; no signature if the file changed meanwhile."""
-    if not stat.S_ISREG(status.st_mode):
-        raise OSError("not a regular file")
-    with open(path, "rb") as file:
-        before = _signature(os.fstat(file.fileno()))
+def read_regular(path: str) -> tuple[bytes, _Signature | None]:
+    """Up to MAX_FILE + 1 bytes; no signature if the file changed meanwhile.
+
+    Raises OSError, also for what is no regular file; it waits for nobody.
+    """
+    with open(path, "rb", opener=_without_waiting) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError("not a regular file")
+        before = _signature(status)
         raw = file.read(MAX_FILE + 1)
         after = _signature(os.fstat(file.fileno()))
     return raw, before if before == after else None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a pipe would wait for its other end
 
 
 def _parse(raw: bytes, name: str, file: _File) -> None:

@@ -1,19 +1,21 @@
 """Objects from a folder of manifests: the embedded platform's API server (DESIGN 8)."""
 
-from pathlib import Path
+import asyncio
 
 import structlog
 
 from shortlink.clock import Clock
 from shortlink.links.policy import SECOND
 from shortlink_operator.apply import Reconciler
-from shortlink_operator.folder import ManifestFolder, Scan
-from shortlink_operator.plan import Desired
+from shortlink_operator.folder import ManifestFolder, Scan, read_regular
+from shortlink_operator.plan import HELD, Desired
 
 log = structlog.get_logger()
 
 RELEASE_FILE = ".allow-mass-delete"
-"""A file of this name in the folder lets held deletions go, once: a namespace on each line."""
+"""A file of this name in the folder lets held deletions go, once: a namespace on each line.
+
+It is removed when it did; names of which nothing is held wait with it."""
 
 _FULL_PASS = 10 * SECOND
 
@@ -32,38 +34,49 @@ class Follower:
         """One look at the folder, and a pass when something changed or 10 s have gone by.
 
         An object counts as gone only when two looks in a row miss it, for editors write files
-        by removing, emptying and renaming them. Raises StoreError; the next run goes on.
+        by removing, emptying and renaming them; so the first look of a process changes nothing.
+        Raises StoreError, and OSError when a release can't be read or removed and so lets
+        nothing go; the next run goes on.
         """
-        last, scan = self.scan, self._folder.scan()
-        self.scan = scan
-        released = self._released()
+        last = self.scan
+        self.scan = scan = await asyncio.to_thread(self._folder.scan)
+        if last is None:
+            return
         unreadable = {key for one in scan.unreadable for key in one.keys or ()}
-        vanished = frozenset(last.objects if last else ()) - scan.objects.keys()
+        unsure = any(one.keys is None for one in scan.unreadable)
+        vanished = last.objects.keys() - scan.objects.keys()
+        released = frozenset() if unsure or vanished else self._held() & self._release()
         now = self._clock.steady()
         due = self._passed_at is None or now - self._passed_at >= _FULL_PASS
         if scan == last and not released and not due:
             return
+        for one in set(scan.unreadable) - set(last.unreadable):
+            log.warning("manifest unreadable", where=one.where, message=one.message)
         self._passed_at = None  # until this pass has ended well
+        if released:
+            # It works once: what can't be removed would let go of whatever goes later, too.
+            (self._folder.path / RELEASE_FILE).unlink()
+            log.warning("mass deletion released", namespaces=sorted(released))
         await self._reconciler.run(
             Desired(
                 objects=scan.objects,
-                kept=vanished | unreadable,
-                unsure=any(one.keys is None for one in scan.unreadable),
+                kept=frozenset(vanished | unreadable),
+                unsure=unsure,
                 missing=scan.missing,
                 released=released,
             )
         )
         self._passed_at = None if vanished else now
-        if released and not vanished:
-            self._release_file.unlink(missing_ok=True)
-            log.warning("mass_delete_released", namespaces=sorted(released))
 
-    @property
-    def _release_file(self) -> Path:
-        return self._folder.path / RELEASE_FILE
+    def _held(self) -> frozenset[str]:
+        """The namespaces of which deletions are held."""
+        outcomes = self._reconciler.outcomes.items()
+        return frozenset(key.partition("/")[0] for key, one in outcomes if one.reason == HELD)
 
-    def _released(self) -> frozenset[str]:
+    def _release(self) -> frozenset[str]:
+        """The namespaces that a person lets go."""
         try:
-            return frozenset(self._release_file.read_text(encoding="utf-8").split())
-        except FileNotFoundError:
+            text = read_regular(str(self._folder.path / RELEASE_FILE))[0]
+        except (FileNotFoundError, NotADirectoryError):
             return frozenset()
+        return frozenset(text.decode(errors="replace").split())

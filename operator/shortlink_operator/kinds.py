@@ -259,6 +259,12 @@ def _called(value: object) -> str:
             return f"a {type(value).__name__}"
 
 
+_BITS: Final = 256
+"""Of the longest number that is shown: Python refuses to write very long ones."""
+
+
 def _shown(value: object) -> str:
+    if isinstance(value, int) and value.bit_length() > _BITS:
+        return "a number too long to show"
     simple = isinstance(value, str | bool | int | float)
     return repr(value)[:80] if simple else _called(value)

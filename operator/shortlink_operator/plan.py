@@ -28,6 +28,9 @@ from shortlink.links.refusal import Reason, Refusal
 from shortlink.store.port import Claim
 from shortlink_operator.kinds import ShortLink
 
+HELD = "DeletionHeld"
+"""The reason of a `Rest` whose deletion waits for a person (DESIGN 6: mass-deletion brake)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Desired:
@@ -146,7 +149,9 @@ def plan_object(wanted: ShortLink, observed: Observed | None, policy: Policy, no
         )
     if view.state in (State.QUARANTINED, State.FREE):
         return _birth(wanted, observed.claim, policy, now)
-    if wanted.code != (link.code if link.custom else None) and wanted.code != link.code:
+    if wanted.code != link.code and (link.custom or wanted.code is not None):
+        if view.cause is Cause.DELETED:  # an object that was deleted, and made again otherwise
+            return _birth(wanted, observed.claim, policy, now)
         asked = repr(wanted.code) if wanted.code else "none"
         return _refused(
             wanted.key,
@@ -239,23 +244,22 @@ def _plan_gone(
     now: int,
 ) -> list[Action]:
     actions: list[Action] = []
-    deletions: dict[str, list[Link]] = defaultdict(list)
+    deletions: dict[str, list[tuple[str, Link]]] = defaultdict(list)
     for key in gone:
         link = observed[key].own
         view = link and settled(link, policy, now)
         if view is None or view.state in (State.QUARANTINED, State.FREE):
             actions.append(Release(key, observed[key].claim))
         elif view.state in LIVE:
-            deletions[key.partition("/")[0]].append(view)
+            deletions[key.partition("/")[0]].append((key, view))
         else:
             actions.append(Rest(key, False, "Deleted", "deleted with its object", view))
     emptied = not desired.objects and not desired.kept and sum(map(len, deletions.values())) > 1
     for namespace, links in deletions.items():
         held = _held(namespace, len(links), emptied, desired, observed, policy, now)
-        for link in links:
-            key = link.claim or ""
+        for key, link in links:
             actions.append(
-                Rest(key, True, "DeletionHeld", held, link)
+                Rest(key, True, HELD, held, link)
                 if held
                 else Change(key, link.code, Delete(actor(key)))
             )
@@ -273,14 +277,13 @@ def _held(
 ) -> str:
     """Why these deletions have to wait, or nothing (DESIGN 6: mass-deletion brake)."""
     if desired.unsure:
-        return "a file that can't be read may still hold this object; mend or remove that file"
+        return "a file that can't be read may hold the object; mend or remove that file first"
     if namespace in desired.released:
         return ""
-    then = f"put the objects back, or release the deletions of namespace {namespace!r}"
     if desired.missing:
-        return f"the folder of manifests is gone; {then}"
+        return "the place of the manifests is gone"
     if emptied:
-        return f"the folder of manifests was emptied; {then}"
+        return "all manifests are gone at once"
     links = [
         one.own
         for key, one in observed.items()
@@ -296,7 +299,7 @@ def _held(
     going = count + recent
     if going > policy.brake_links and going > policy.brake_share * (live + recent):
         return (
-            f"{going} of {live + recent} links of namespace {namespace!r} would go within"
-            f" {policy.brake_window // 1000} s; {then}"
+            f"{going} of {live + recent} links of the namespace would go within"
+            f" {policy.brake_window // 1000} s"
         )
     return ""

@@ -5,12 +5,12 @@ a crash at any point repeats work that is a compare-and-set or carries the same 
 sweepers at once do the same thing twice.
 """
 
-from dataclasses import dataclass
+import asyncio
 
 import structlog
 
 from shortlink.links.lifecycle import Tick, expiring, look_again_at
-from shortlink.links.policy import HOUR
+from shortlink.links.policy import HOUR, SECOND
 from shortlink.links.refusal import Refused
 from shortlink.management import Management
 from shortlink.store.port import Due, StoreError
@@ -20,43 +20,63 @@ log = structlog.get_logger()
 _BATCH = 200
 
 
-@dataclass(slots=True)
-class Swept:
-    """Counts since the start: hints looked at, transitions made, links that could not be read."""
+SETTLE = HOUR
+"""How long the clock has to have gone evenly, since the start or a jump, before rows move."""
 
-    looked: int = 0
-    moved: int = 0
-    broken: int = 0
+_EVEN = 5 * SECOND
+"""How far the wall clock may move against the steady one between two looks (DESIGN 4)."""
 
 
 class Sweeper:
-    """Sweeps what is due, through `management`."""
+    """Sweeps what is due, through `management`, once the clock was even for `settle` ms.
 
-    def __init__(self, management: Management) -> None:
+    A clock that is wrong for a while would else end links for good and give their codes away;
+    waiting costs nothing, for no answer depends on the sweeper.
+    """
+
+    def __init__(self, management: Management, settle: int = SETTLE) -> None:
         self._management = management
         self._store = management.store
-        self.swept = Swept()
+        self._settle = settle
+        self._ahead: int | None = None  # of the wall clock before the steady one, last seen
+        self._even_since = 0
 
     async def run(self) -> None:
         """Deal with everything that is due now. Raises StoreError; the next run goes on."""
+        if not self._is_clock_settled():
+            return
         now = self._management.clock.wall()
         while batch := await self._store.due(now, _BATCH):
+            looks = [self._look(due, now) for due in batch]  # together, to share commits
             again = []
-            for due in batch:
-                next_at = await self._look(due, now)
+            for due, next_at in zip(
+                batch, await asyncio.gather(*looks, return_exceptions=True), strict=True
+            ):
+                if isinstance(next_at, BaseException):
+                    raise next_at
                 if next_at is not None:
                     again.append(Due(next_at, due.code))
             await self._store.done(batch, again)
 
+    def _is_clock_settled(self) -> bool:
+        clock = self._management.clock
+        steady = clock.steady()
+        ahead = clock.wall() - steady
+        if self._ahead is None:
+            self._even_since = steady
+        elif abs(ahead - self._ahead) > _EVEN:
+            self._even_since = steady
+            log.warning("clock jumped: rows stay as they are", milliseconds=ahead - self._ahead)
+        self._ahead = ahead
+        return steady - self._even_since >= self._settle
+
     async def _look(self, due: Due, now: int) -> int | None:
-        self.swept.looked += 1
         try:
             return await self._advance(due.code, now)
         except StoreError:
             raise
         except Exception:  # one unreadable row may not stop the lifecycle of all others
-            self.swept.broken += 1
-            log.exception("sweep_broken_link", code=due.code)
+            log.exception("link can't be swept", code=due.code)
             return now + HOUR
 
     async def _advance(self, code: str, now: int) -> int | None:
@@ -66,7 +86,6 @@ class Sweeper:
                 link = await self._management.apply(code, Tick())
             except Refused:
                 break
-            self.swept.moved += 1
         if link is None:
             return None
         if told := expiring(link, self._management.policy, now):

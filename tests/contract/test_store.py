@@ -251,6 +251,7 @@ _LINKS = st.builds(
     disabled=st.none() | st.text(st.characters(exclude_categories=("Cs", "Cc"))),
     tags=st.lists(_text, max_size=20).map(tuple),
     metadata=st.dictionaries(_text, _text, max_size=20).map(as_metadata),
+    former=st.lists(_text, max_size=3).map(tuple),
 )
 _numbers = itertools.count()
 

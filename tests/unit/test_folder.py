@@ -329,7 +329,7 @@ def test_a_file_that_may_no_longer_be_read_holds_its_keys(
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
     with monkeypatch.context() as patched:
-        patched.setattr(folder_module, "_read", denied)
+        patched.setattr(folder_module, "read_regular", denied)
         scan = folder.scan()
     assert scan.unreadable[0].message == "can't be read (Permission denied); mend or delete it"
     assert held(scan) == keys("a")
@@ -367,13 +367,13 @@ def test_only_files_that_changed_are_read_again(
 ) -> None:
     """Twice after a change, for two writes within a tick of the disk's clock look like one."""
     reads: list[str] = []
-    read = folder_module._read
+    read = folder_module.read_regular
 
-    def counted(path: str, status: os.stat_result) -> Any:
+    def counted(path: str) -> Any:
         reads.append(os.path.basename(path))
-        return read(path, status)
+        return read(path)
 
-    monkeypatch.setattr(folder_module, "_read", counted)
+    monkeypatch.setattr(folder_module, "read_regular", counted)
     for name in ("a", "b"):
         (folder.path / f"{name}.yaml").write_text(manifest(name))
     for _ in range(5):

@@ -18,7 +18,7 @@ from shortlink.links.lifecycle import (
     decide,
 )
 from shortlink.links.model import Cause, Link, State
-from shortlink.links.policy import CACHE_BOUND, DAY, HOUR, YEAR, Policy
+from shortlink.links.policy import DAY, HOUR, STALE_BOUND, YEAR, Policy
 from shortlink.links.refusal import Reason, Refusal
 from tests.samples import ANN, ANNS_OBJECT, BOB, NOW, POLICY, ROOT, a_create, a_link
 
@@ -203,8 +203,19 @@ def test_L3_a_freed_code_goes_by_alias_to_another_owner(
         created_at=NOW,
         changed_at=NOW,
         expires_at=NOW + POLICY.default_ttl,
+        former=("ann",),
     )
     assert [event.id for event in step.events] == ["promo.2.1.created"]
+
+
+def test_L3_a_code_goes_back_unasked_to_none_of_its_former_owners() -> None:
+    free = replace(a_link(**RETIRED | {"state": State.FREE}), owner="bob", former=("ann",))
+    refused = decide(free, a_create(by=ANN), POLICY, NOW)
+    assert isinstance(refused, Refusal)
+    assert refused.reason is Reason.SAME_OWNER
+    asked = decide(free, a_create(by=ANN, take_back=True), POLICY, NOW)
+    assert isinstance(asked, Transition)
+    assert asked.link.former == ("ann", "bob")
 
 
 def test_W4_a_new_link_lives_as_long_as_asked_or_by_default() -> None:
@@ -339,7 +350,7 @@ def test_L3_without_quarantine_a_code_is_freed_when_the_grace_ends() -> None:
 
 
 def test_L5_a_code_is_not_freed_while_a_cache_may_hold_its_link() -> None:
-    assert free_from(POLICY, NOW - 2 * YEAR, NOW) == NOW + CACHE_BOUND
+    assert free_from(POLICY, NOW - 2 * YEAR, NOW) == NOW + STALE_BOUND
 
 
 @pytest.mark.parametrize("late", [0, YEAR, 100 * YEAR])

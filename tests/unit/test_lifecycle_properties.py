@@ -231,7 +231,7 @@ def test_L4_due_times_of_each_state() -> None:
     gone = {"tombstoned_at": NOW, "cause": Cause.DELETED, "changed_at": NOW}
     for link, expected in [
         (a_link(), (NOW + 9 * DAY, NOW + 10 * DAY)),
-        (a_link(state=State.DISABLED), (NOW + 9 * DAY, NOW + 10 * DAY)),
+        (a_link(state=State.DISABLED), (NOW + 10 * DAY,)),
         (a_link(expires_at=None), ()),
         (a_link(state=State.TOMBSTONED, **gone), (NOW + POLICY.grace,)),
         (a_link(state=State.QUARANTINED, **gone), (NOW + YEAR,)),

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from shortlink.links.policy import CACHE_BOUND, DAY, YEAR, Policy, check_policy
+from shortlink.links.policy import DAY, STALE_BOUND, YEAR, Policy, check_policy
 from shortlink.links.refusal import Reason
 
 
@@ -26,7 +26,7 @@ def test_W4_L1_L3_the_defaults_are_the_requirements_own() -> None:
         ({"quarantine": 0}, True),
         ({"quarantine": 30 * DAY}, True),
         ({"grace": DAY}, True),
-        ({"grace": 2 * CACHE_BOUND}, False),
+        ({"grace": STALE_BOUND}, False),
         ({"expiring_ahead": 0}, True),
         ({"default_ttl": 1}, True),
         ({"reclaim": False}, True),
@@ -45,7 +45,7 @@ def test_L1_L3_policies_at_their_limits(changes: dict[str, Any], production: boo
         ({"default_ttl": 0}, False, "default_ttl"),
         ({"default_ttl": -1}, True, "default_ttl"),
         ({"grace": DAY - 1}, True, "grace"),
-        ({"grace": 2 * CACHE_BOUND - 1}, False, "grace"),
+        ({"grace": STALE_BOUND - 1}, False, "grace"),
         ({"grace": -1}, False, "grace"),
         ({"quarantine": 30 * DAY - 1}, True, "quarantine"),
         ({"quarantine": -1}, True, "quarantine"),

@@ -1,14 +1,16 @@
 """However the bytes of requests arrive, the answers are the same (RFC 9112)."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import cycle, pairwise
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from shortlink.clock import HandClock
-from shortlink.redirect.protocol import Connection, Listener, Now
+from shortlink.redirect.listener import Listener, Now
+from shortlink.redirect.protocol import Connection
 from shortlink.redirect.service import RedirectService
 from tests import samples
 from tests.redirect_rig import Source
@@ -24,10 +26,12 @@ class Wire(asyncio.Transport):
         super().__init__()
         self.sent = b""
         self.ended = False
+        self.full: Callable[[], None] = lambda: None  # is called after each write
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         assert not self.ended, "written after the end"
         self.sent += bytes(data)
+        self.full()
 
     def write_eof(self) -> None:
         self.ended = True
@@ -45,33 +49,45 @@ class Wire(asyncio.Transport):
         pass
 
 
-async def answers(segments: Iterable[bytes], *, quick: bool) -> tuple[bytes, bool, int]:
-    """What is sent for `segments`, whether the connection was ended, and how many answers were
-    quick. The link is in the cache already.
-    """
+def connected() -> tuple[Connection, Wire, RedirectService]:
+    """A connection to a server that has the link in its cache already."""
     clock = HandClock(NOW).clock
     service = RedirectService(Source(), clock)
     service.cache.changed(samples.a_link(changed_at=NOW))
     listener = Listener(
         route=service.route,
-        now=Now(clock),
+        now=Now(clock, asyncio.get_running_loop().time),
         most=10,
         counters=service.counters,
         entries=service.cache.entries,
     )
     connection, wire = Connection(listener), Wire()
     connection.connection_made(wire)
+    return connection, wire, service
+
+
+async def answers(segments: Iterable[bytes], *, quick: bool) -> tuple[bytes, bool, int]:
+    """What is sent for `segments`, whether the connection was ended, and how many answers were
+    quick.
+    """
+    connection, wire, service = connected()
     if not quick:
         connection.answer_strictly()
     for segment in segments:
         connection.data_received(segment)
-        while service._tasks:
-            await asyncio.sleep(0)
+        await asyncio.gather(*service._tasks)
     return wire.sent, wire.ended, sum(service.counters.quick_hits.values())
 
 
-def in_bytes(segments: Iterable[bytes]) -> list[bytes]:
-    return [bytes([byte]) for segment in segments for byte in segment]
+def cut(data: bytes, sizes: Sequence[int]) -> list[bytes]:
+    """`data` in pieces of these sizes, over and over."""
+    pieces, at = [], 0
+    for size in cycle(sizes):
+        if at >= len(data):
+            break
+        pieces.append(data[at : at + size])
+        at += size
+    return pieces
 
 
 async def test_plain_requests_are_answered_quickly_but_for_a_connections_first() -> None:
@@ -79,6 +95,19 @@ async def test_plain_requests_are_answered_quickly_but_for_a_connections_first()
     assert sent.count(b"HTTP/1.1 302 Found\r\n") == 5
     assert quick == 4
     assert not ended
+
+
+async def test_a_peer_that_takes_no_answers_gets_no_more_of_them_made() -> None:
+    connection, wire, _ = connected()
+    wire.full = connection.pause_writing
+    count, piece = 1_000, 4_096 // len(PLAIN) + 1
+    connection.data_received(PLAIN * count)
+    answered = [wire.sent.count(b"302 Found")]
+    while answered[-1] < count:
+        connection.resume_writing()
+        answered.append(wire.sent.count(b"302 Found"))
+    assert answered[-1] == count
+    assert max(after - before for before, after in pairwise([0, *answered])) <= piece
 
 
 HOSTS = (
@@ -135,22 +164,36 @@ REQUEST = st.one_of(st.just(PLAIN), requests())
 
 
 @settings(max_examples=300, deadline=None)
-@given(segments=st.lists(REQUEST, min_size=1, max_size=5))
-@example(segments=[PLAIN, PLAIN.replace(b"\r\n\r\n", b"\r\nContent-Length: 57\r\n\r\n"), PLAIN])
-@example(segments=[PLAIN, PLAIN.replace(b"Accept", b"hOST"), PLAIN])
-@example(segments=[PLAIN + PLAIN, PLAIN, PLAIN + PLAIN])
-@example(segments=[PLAIN, PLAIN.replace(b"Accept: */*", b"Connection: close"), PLAIN])
+@given(
+    segments=st.lists(REQUEST, min_size=1, max_size=5),
+    sizes=st.lists(st.integers(1, 3 * len(PLAIN)), min_size=1, max_size=5),
+)
+@example([PLAIN, PLAIN.replace(b"\r\n\r\n", b"\r\nContent-Length: 57\r\n\r\n"), PLAIN], [1])
+@example([PLAIN, PLAIN.replace(b"Accept", b"hOST"), PLAIN], [1])
+@example([PLAIN, PLAIN.replace(b"GET", b"PUT"), PLAIN], [1])
+@example([PLAIN, PLAIN.replace(b"Accept: */*", b"Connection: close"), PLAIN], [1])
+@example(
+    [
+        PLAIN,
+        PLAIN.replace(b"\r\n\r\n", b"\r\nContent-Length: %d\r\n\r\n" % len(PLAIN)),
+        PLAIN.replace(b"GET", b"PUT"),  # the body
+        PLAIN + b"GET /none1 HTTP/1.1\r\n\r\n",
+    ],
+    [1],
+)
+@example([PLAIN] * 4, [len(PLAIN), len(PLAIN) + 9, len(PLAIN) - 9])
 def test_answers_depend_on_neither_the_quick_path_nor_the_segments(
-    segments: Sequence[bytes],
+    segments: Sequence[bytes], sizes: Sequence[int]
 ) -> None:
+    stream = b"".join(segments)
     with capture_logs() as logs:
         quick = asyncio.run(answers(segments, quick=True))[:2]
         strict = asyncio.run(answers(segments, quick=False))[:2]
-        joined = asyncio.run(answers([b"".join(segments)], quick=True))[:2]
-        bytewise = asyncio.run(answers(in_bytes(segments), quick=True))[:2]
+        joined = asyncio.run(answers([stream], quick=True))[:2]
+        recut = asyncio.run(answers(cut(stream, sizes), quick=True))[:2]
     assert quick == strict
-    if b"100-continue" not in b"".join(segments):  # it may be answered before the body comes
-        assert quick == joined == bytewise
+    if b"100-continue" not in stream:  # that may be answered before its body comes
+        assert quick == joined == recut
     assert logs == []
 
 

@@ -78,7 +78,7 @@ def read_keys(path: Path) -> Keys:
         raw = path.read_bytes()
     except OSError as error:
         raise KeysUnreadable(f"{path} can't be read: {error.strerror}") from error
-    if os.name == "posix" and mode & (stat.S_IRWXO | stat.S_IWGRP):
+    if mode & (stat.S_IRWXO | stat.S_IWGRP):
         raise KeysUnreadable(
             f"{path} is open to other users (mode {stat.S_IMODE(mode):04o}); run: chmod 600 {path}"
         )

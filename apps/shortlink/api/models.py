@@ -5,8 +5,8 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from shortlink.links.instants import format_instant, parse_instant
-from shortlink.links.lifecycle import KEEP, Actor, Create, Edit, Keep, expiring, settled
-from shortlink.links.model import Cause, Link, State, as_metadata
+from shortlink.links.lifecycle import KEEP, Actor, Create, Edit, Keep, settled, shown_state
+from shortlink.links.model import Link, State, as_metadata
 from shortlink.links.policy import Policy
 from shortlink.links.refusal import Refusal, Refused
 
@@ -102,9 +102,6 @@ class Verdict(_Body):
     why: str
 
 
-Shown = Literal["active", "expiring", "expired", "disabled", "tombstoned", "quarantined"]
-
-
 class LinkView(BaseModel):
     """A link as its owner sees it."""
 
@@ -114,7 +111,7 @@ class LinkView(BaseModel):
     created_at: str
     expires_at: str | None
     redirect_type: Literal[301, 302]
-    state: Shown
+    state: str
     restorable_until: str | None
     disabled_because: str | None
     owner: str
@@ -138,7 +135,7 @@ def view(link: Link, policy: Policy, now: int, base_url: str) -> LinkView:
         created_at=format_instant(link.created_at),
         expires_at=None if link.expires_at is None else format_instant(link.expires_at),
         redirect_type=301 if link.permanent else 302,
-        state=_shown(settled_link, policy, now),
+        state=shown_state(link, policy, now),
         restorable_until=restorable_until,
         disabled_because=link.disabled,
         owner=link.owner,
@@ -148,15 +145,3 @@ def view(link: Link, policy: Policy, now: int, base_url: str) -> LinkView:
         metadata=dict(link.metadata),
         custom=link.custom,
     )
-
-
-def _shown(link: Link, policy: Policy, now: int) -> Shown:
-    match link.state:
-        case State.ACTIVE:
-            return "active" if expiring(link, policy, now) is None else "expiring"
-        case State.DISABLED:
-            return "disabled"
-        case State.TOMBSTONED:
-            return "expired" if link.cause is Cause.EXPIRED else "tombstoned"
-        case State.QUARANTINED | State.FREE:
-            return "quarantined"

@@ -24,7 +24,6 @@ STATUS: Final[Mapping[Reason, int]] = {
     Reason.PERMANENT_EXPIRES: 400,
     Reason.INVALID_LABELS: 400,
     Reason.INVALID_POLICY: 400,
-    Reason.INVALID_MANIFEST: 400,
     Reason.NOT_OWNER: 403,
     Reason.UNKNOWN: 404,
     Reason.RESERVED: 409,

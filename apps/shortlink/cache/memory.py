@@ -111,7 +111,7 @@ class MemoryCache(Generic[R]):
         deciding = max(0, self._clock.wall() - link.changed_at)
         new = self._entry(link, self._clock.steady() - deciding)
         old = self.peek(link.code)
-        if old is None or old.stamp <= new.stamp:
+        if old is None or (old.stamp, old.began) <= (new.stamp, new.began):
             self._install(link.code, new)
 
     def _servable(self, entry: Entry[R]) -> bool:

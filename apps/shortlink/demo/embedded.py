@@ -19,6 +19,7 @@ from shortlink.links.codes import SLOT_KEY_BYTES, SLOTS, RandomCodes, SlotMap
 from shortlink.links.policy import Policy, check_policy
 from shortlink.links.refusal import Refused
 from shortlink.management import Management
+from shortlink.problem import DATABASE
 from shortlink.redirect.counters import Clicks
 from shortlink.redirect.server import RedirectServer
 from shortlink.redirect.service import RedirectService
@@ -31,11 +32,16 @@ from shortlink_operator.sweep import Sweeper
 
 log = structlog.get_logger()
 
-DATABASE = "links.db"
+HOST = "127.0.0.1"
+"""It serves this machine alone: its API speaks plain HTTP."""
+
 AUDIT_LOG = "audit.jsonl"
 
-_LOOPBACK = ("127.0.0.1", "0.0.0.0", "[::]", "[::1]", "[::ffff:7f00:1]")  # noqa: S104 - as targets
+_LOOPBACK = ("localhost", HOST, "0.0.0.0", "[::]", "[::1]", "[::ffff:7f00:1]")  # noqa: S104 - as targets
+_PAUSES = {"follow": 0.2, "sweep": 1.0, "relay": 0.5}
 _BACKOFF_CAP = 10.0
+"""Seconds."""
+_DOUBLINGS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +50,24 @@ class Settings:
 
     folder: Path
     data: Path
-    host: str = "127.0.0.1"
     port: int = 8080
     api_port: int = 8081
     ops_port: int = 8082
 
     @property
+    def ports(self) -> dict[str, int]:
+        """Each port by the option that chooses it."""
+        return {"--port": self.port, "--api-port": self.api_port, "--ops-port": self.ops_port}
+
+    @property
     def base_url(self) -> str:
         """What short links begin with."""
-        return f"http://{self.host}:{self.port}"
+        return f"http://{HOST}:{self.port}"
 
     @property
     def own_hosts(self) -> frozenset[str]:
         """The hosts that links may not point at: this platform's own (P2)."""
-        names = {self.host, "localhost", *_LOOPBACK}
-        return frozenset(f"{name}:{port}" for name in names for port in (self.port, self.api_port))
+        return frozenset(f"{name}:{port}" for name in _LOOPBACK for port in self.ports.values())
 
 
 class Embedded:
@@ -80,6 +89,7 @@ class Embedded:
         self.reconciler = reconciler
         self.sweeper = sweeper
         self.relay = relay
+        self.failing: dict[str, str] = {}
         self._closing = closing
 
     @classmethod
@@ -102,14 +112,10 @@ class Embedded:
                 lambda: secrets.token_hex(16),
                 [service.changed],
             )
-            redirect = RedirectServer(
-                service, settings.host, settings.port, settings.host, settings.ops_port
-            )
+            redirect = RedirectServer(service, HOST, settings.port, ops_port=settings.ops_port)
             await redirect.start()
             closing.push_async_callback(redirect.close)
-            api = ApiServer(
-                make_app(management, keys, settings.base_url), settings.host, settings.api_port
-            )
+            api = ApiServer(make_app(management, keys, settings.base_url), HOST, settings.api_port)
             await api.start()
             closing.push_async_callback(api.close)
             reconciler = Reconciler(management)
@@ -132,21 +138,32 @@ class Embedded:
 
     async def run(self) -> None:
         """Follow the folder, sweep and publish until cancelled."""
+        works = {"follow": self.follower.run, "sweep": self.sweeper.run, "relay": self.relay.run}
         async with asyncio.TaskGroup() as loops:
-            loops.create_task(_forever("follow", 0.2, self.follower.run))
-            loops.create_task(_forever("sweep", 1.0, self.sweeper.run))
-            loops.create_task(_forever("relay", 0.5, self.relay.run))
+            for name, work in works.items():
+                loops.create_task(forever(name, work, self.failing))
 
 
-async def _forever(name: str, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
-    """Do `work` every so often; after a failure wait longer, with jitter, up to a cap."""
+async def forever(
+    name: str,
+    work: Callable[[], Awaitable[None]],
+    failing: dict[str, str],
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    chance: Callable[[], float] = random.random,
+) -> None:
+    """Do `work` again and again; after failures wait longer, with jitter, up to a cap.
+
+    `failing[name]` says what went wrong last, until it goes well again.
+    """
     failures = 0
     while True:
         try:
             await work()
             failures = 0
+            failing.pop(name, None)
         except Exception as error:  # a loop that ends would stop the lifecycle unseen
             failures += 1
-            log.error("loop_failed", loop=name, failures=failures, error=str(error), exc_info=True)
-        backoff = min(seconds * 2**failures, _BACKOFF_CAP) if failures else seconds
-        await asyncio.sleep(backoff * (random.uniform(0.5, 1.0) if failures else 1.0))
+            failing[name] = str(error)
+            log.exception("loop failed", loop=name, failures=failures)
+        backoff = min(_PAUSES[name] * 2 ** min(failures, _DOUBLINGS), _BACKOFF_CAP)
+        await sleep(backoff * (1 - chance() / 2) if failures else _PAUSES[name])

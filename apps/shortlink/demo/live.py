@@ -1,8 +1,8 @@
-"""`shortlink demo`: the embedded platform with a live table of its links."""
+"""`shortlink demo`: what the terminal shows of the embedded platform."""
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -10,22 +10,20 @@ from rich.table import Table
 from rich.text import Text
 
 from shortlink.demo.embedded import Embedded, Settings
-from shortlink.links.lifecycle import expiring, settled
-from shortlink.links.model import LIVE, Cause, Link, State
-from shortlink.links.policy import Policy
-from shortlink.store.port import StoreError
+from shortlink.links.lifecycle import shown_state
+from shortlink.links.model import LIVE, Link
 from shortlink.why import span
+from shortlink_operator.follow import RELEASE_FILE
+from shortlink_operator.plan import HELD
 
+_CLAIMS = 200
 _ROWS = 40
-_PROBLEMS = 10
+_PROBLEMS = 8
 _COUNTED = 10_000
-_STYLES = {
-    State.ACTIVE: "green",
-    State.DISABLED: "red",
-    State.TOMBSTONED: "yellow",
-    State.QUARANTINED: "dim",
-    State.FREE: "dim",
-}
+_FRAME = 7
+"""Lines around the rows: title, borders, headings, and what is left out."""
+
+_STYLES = {"active": "green", "expiring": "yellow", "expired": "yellow", "disabled": "red"}
 
 
 class Screen:
@@ -37,67 +35,73 @@ class Screen:
         self._settings = settings
         self._owners = frozenset(owners)
 
-    async def render(self) -> Group:
-        """The table of links, and under it what needs somebody's attention."""
+    async def render(self, height: int) -> Group:
+        """What needs somebody's attention, and under it a table of links, in `height` lines."""
         for code, generation, _ in self._platform.clicks.drain():
             if len(self.clicks) < _COUNTED or (code, generation) in self.clicks:
                 self.clicks[code, generation] += 1
+        problems = [Text(f"! {problem}", "yellow") for problem in self._problems()]
+        if len(problems) > _PROBLEMS:
+            rest = len(problems) - _PROBLEMS
+            problems[_PROBLEMS:] = [Text(f"  and {rest} more, see the log", "yellow")]
         try:
-            links, more = await self._links()
-        except StoreError as error:
-            return Group(Text(f"the store does not answer: {error}", "red"))
-        table = Table(
-            title=f"{self._settings.base_url}/CODE   folder {self._settings.folder}/",
-            title_justify="left",
-        )
+            links = await self._links()
+        except Exception as error:  # the screen may not end what it shows
+            return Group(*problems, Text(f"! links can't be listed: {error!r}", "red"))
+        table = Table(title=f"{self._settings.base_url}/CODE", title_justify="left")
         for heading in ("code", "target", "state", "expires", "clicks", "made by"):
-            table.add_column(
-                heading, overflow="fold", justify="right" if heading == "clicks" else "left"
-            )
-        policy, now = self._platform.management.policy, self._platform.management.clock.wall()
-        for link in links:
-            self._row(table, link, policy, now)
-        notes = [Text(f"  and {more}", "dim")] if more else []
-        return Group(table, *notes, *self._problems())
+            number = heading == "clicks"
+            table.add_column(heading, no_wrap=True, justify="right" if number else "left")
+        rows = max(1, min(_ROWS, height - len(problems) - _FRAME))
+        for link in links[:rows]:
+            self._row(table, link)
+        notes = [Text("  and more links", "dim")] if len(links) > rows else []
+        return Group(*problems, table, *notes)
 
-    async def _links(self) -> tuple[list[Link], str]:
+    async def _links(self) -> list[Link]:
         store = self._platform.management.store
-        namespaces = {key.partition("/")[0] for key in self._platform.reconciler.outcomes}
+        claims = await store.claims("", _CLAIMS)
+        namespaces = {claim.key.partition("/")[0] for claim in claims}
         links: list[Link] = []
         for owner in sorted(namespaces | self._owners):
             links += await store.by_owner(owner, "", _ROWS + 1)
-        links.sort(key=lambda link: (link.state not in LIVE, -link.changed_at))
-        return links[:_ROWS], "more links" if len(links) > _ROWS else ""
+        return sorted(links, key=lambda link: (link.state not in LIVE, -link.changed_at))
 
-    def _row(self, table: Table, link: Link, policy: Policy, now: int) -> None:
-        view = settled(link, policy, now)
-        state = str(view.state)
-        if view.cause is Cause.EXPIRED and view.state is State.TOMBSTONED:
-            state = "expired"
-        elif expiring(link, policy, now):
-            state = "expiring"
+    def _row(self, table: Table, link: Link) -> None:
+        management = self._platform.management
+        now = management.clock.wall()
+        state = shown_state(link, management.policy, now)
         table.add_row(
             link.code,
             link.target,
-            Text(state, _STYLES[view.state]),
+            Text(state, _STYLES.get(state, "dim")),
             "never" if link.expires_at is None else span(link.expires_at - now),
             str(self.clicks[link.code, link.generation]),
             link.claim or f"{link.owner} by API",
         )
 
-    def _problems(self) -> list[Text]:
-        scan = self._platform.follower.scan
-        problems = [f"{one.where}: {one.message}" for one in (scan.unreadable if scan else ())]
-        problems += scan.notes if scan else ()
-        problems += [
-            f"{outcome.key}: {outcome.reason}: {outcome.message}"
-            for outcome in self._platform.reconciler.outcomes.values()
-            if outcome.message and outcome.reason != "Deleted"
-        ]
-        shown = [Text(f"! {problem}", "yellow") for problem in problems[:_PROBLEMS]]
-        if len(problems) > _PROBLEMS:
-            shown.append(Text(f"  and {len(problems) - _PROBLEMS} more", "dim"))
-        return shown
+    def _problems(self) -> Iterator[str]:
+        folder, scan = self._settings.folder, self._platform.follower.scan
+        for loop, error in self._platform.failing.items():
+            yield f"{loop}: {error}"
+        if scan is not None:
+            if scan.missing:
+                yield f"there is no folder {folder}/"
+            yield from (f"{folder}/{one.where}: {one.message}" for one in scan.unreadable)
+        outcomes = self._platform.reconciler.outcomes.values()
+        held = Counter(
+            (one.key.partition("/")[0], one.message) for one in outcomes if one.reason == HELD
+        )
+        for (namespace, message), count in held.items():
+            yield (
+                f"{count} deletions in namespace {namespace} are held: {message}."
+                f" To let them go: echo {namespace} > {folder}/{RELEASE_FILE}"
+            )
+        for one in outcomes:
+            if not one.ready and one.reason != "Deleted":
+                yield f"{one.key}: {one.reason}: {one.message}"
+        if scan is not None:
+            yield from (f"{folder}/{note}" for note in scan.notes)
 
 
 async def show(screen: Screen, console: Console) -> None:
@@ -106,12 +110,12 @@ async def show(screen: Screen, console: Console) -> None:
         last = ""
         while True:
             with console.capture() as captured:
-                console.print(await screen.render())
+                console.print(await screen.render(_ROWS))
             if (text := captured.get()) != last:
                 console.out(text, highlight=False)
             last = text
             await asyncio.sleep(1.0)
-    with Live(console=console, auto_refresh=False, screen=False) as live:
+    with Live(console=console, auto_refresh=False) as live:
         while True:
-            live.update(await screen.render(), refresh=True)
+            live.update(await screen.render(console.height), refresh=True)
             await asyncio.sleep(0.5)

@@ -14,15 +14,15 @@ from rich.console import Console
 
 from shortlink.api.keys import Key, Keys, digest, new_key
 from shortlink.clock import HandClock
-from shortlink.demo.embedded import AUDIT_LOG, Embedded, Settings
+from shortlink.demo.embedded import AUDIT_LOG, HOST, Embedded, Settings
 from shortlink.links.codes import LENGTH
 from shortlink.links.instants import format_instant
 from shortlink.links.policy import DAY, HOUR, SECOND, Policy
 
-SHOWN = """\
-Shown: ShortLink objects from a folder, redirects, the API, and the whole lifecycle, on SQLite.
-Not shown: Kopf and a Kubernetes API server, Cassandra, Redis, several regions, a CDN, failover.
-"""
+NOT_SHOWN = (
+    "Not shown: Kopf and a Kubernetes API server, Cassandra, Redis, several regions, a CDN,"
+    " failover."
+)
 
 _TIMEOUT = 10.0
 
@@ -76,6 +76,7 @@ class Tour:
 
     async def _expiry(self) -> None:
         self._title("The link expires, though no sweeper has run; its owner extends it")
+        await self._sweep()  # from now on the sweeper watches the clock, and waits an hour
         self._pass("one day and an hour", DAY + HOUR)
         await self._sweep()
         self._check("told a day ahead", "expiring", (await self._events("spring26"))[-1])
@@ -197,13 +198,13 @@ class Tour:
         self._check(f"state of {code}", expected, link and str(link.state))
 
     async def _redirect(self, code: str, status: int, target: str | None = None) -> None:
-        got = await _request(self._settings.host, self._settings.port, "GET", f"/{code}")
+        got = await _request(HOST, self._settings.port, "GET", f"/{code}")
         self._check(f"GET /{code}", (status, target), (got[0], got[1]))
 
     async def _post(self, body: dict[str, str], status: int) -> None:
         headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}
         got = await _request(
-            self._settings.host,
+            HOST,
             self._settings.api_port,
             "POST",
             "/api/v1/links",
@@ -239,7 +240,7 @@ async def _request(
 def free_port() -> int:
     """A port that nothing listened on a moment ago."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]
         return port
 
@@ -249,7 +250,7 @@ async def tour(console: Console, now: Callable[[], int]) -> bool:
     began = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="shortlink-") as place:
         settings = Settings(
-            Path(place, "links"), Path(place, "data"), "127.0.0.1", *(free_port() for _ in range(3))
+            Path(place, "links"), Path(place, "data"), *(free_port() for _ in range(3))
         )
         settings.folder.mkdir()
         settings.data.mkdir()
@@ -260,6 +261,9 @@ async def tour(console: Console, now: Callable[[], int]) -> bool:
             walk = Tour(platform, settings, clock, key, console)
             await walk.run()
     console.print(
-        f"\n{walk.steps} steps, {walk.wrong} wrong, {time.perf_counter() - began:.1f} s\n{SHOWN}"
+        f"\n{walk.steps} steps, {walk.wrong} wrong, {time.perf_counter() - began:.1f} s\n"
+        "Shown: ShortLink objects from a folder, redirects, the API, and the whole lifecycle, on"
+        f" SQLite.\n{NOT_SHOWN}",
+        soft_wrap=True,
     )
     return walk.wrong == 0

@@ -15,7 +15,7 @@ from typing import Final, assert_never
 from shortlink.links.instants import format_instant
 from shortlink.links.model import LIVE, Cause, Event, EventKind, Link, State, event
 from shortlink.links.names import MAX_VALUE, check_alias, check_labels, check_texts
-from shortlink.links.policy import CACHE_BOUND, DAY, Policy
+from shortlink.links.policy import DAY, STALE_BOUND, Policy
 from shortlink.links.refusal import Reason, Refusal
 from shortlink.links.targets import parse_target
 
@@ -135,7 +135,7 @@ def free_at(link: Link, policy: Policy) -> int:
     """When a quarantined code may become FREE: its time is over and no cache can hold it."""
     return max(
         _tombstoned_at(link) + max(policy.quarantine, policy.grace),
-        link.changed_at + CACHE_BOUND,
+        link.changed_at + STALE_BOUND,
     )
 
 
@@ -144,6 +144,8 @@ def due_times(link: Link, policy: Policy) -> tuple[int, ...]:
     if link.state in LIVE:
         if link.expires_at is None:
             return ()
+        if link.state is State.DISABLED:
+            return (link.expires_at,)
         # Never before the change itself, so that a sweeper that is just dropping an older hint
         # can't drop this one.
         return (max(link.changed_at, link.expires_at - policy.expiring_ahead), link.expires_at)
@@ -178,6 +180,14 @@ def expiring(link: Link, policy: Policy, now: int) -> Event | None:
 
 
 UNKNOWN = Refusal(Reason.UNKNOWN, "no link has this code; check its spelling and case")
+
+
+def shown_state(link: Link, policy: Policy, now: int) -> str:
+    """The state as people are shown it: stored or derived, whether or not a sweeper has run."""
+    view = settled(link, policy, now)
+    if view.state is State.TOMBSTONED and view.cause is Cause.EXPIRED:
+        return "expired"
+    return "expiring" if expiring(view, policy, now) else view.state.value
 
 
 def decide(link: Link | None, command: Command, policy: Policy, now: int) -> Transition | Refusal:
@@ -250,6 +260,7 @@ def _create(link: Link | None, new: Create, policy: Policy, now: int) -> Transit
         claim=new.by.claim,
         tags=new.tags,
         metadata=new.metadata,
+        former=() if link is None else tuple(dict.fromkeys((*link.former, link.owner))),
     )
     if refusal := _bad_expiry(born, now):
         return refusal
@@ -258,7 +269,7 @@ def _create(link: Link | None, new: Create, policy: Policy, now: int) -> Transit
 
 def _occupied(link: Link, new: Create, policy: Policy, now: int) -> Refusal | None:
     if link.state is State.FREE and new.custom:
-        if link.owner != new.by.owner or new.take_back:
+        if new.by.owner not in (link.owner, *link.former) or new.take_back:
             return None
         return Refusal(
             Reason.SAME_OWNER,
@@ -281,14 +292,14 @@ def _bad_expiry(link: Link, now: int) -> Refusal | None:
         return Refusal(
             Reason.EXPIRY_IN_PAST,
             f"expires_at {_written(link.expires_at)} is not after now ({_written(now)});"
-            " give a later time, or delete the link",
+            " give a later time",
             "expires_at",
         )
     if link.permanent:
         return Refusal(
             Reason.PERMANENT_EXPIRES,
-            "a permanent (301) link can't expire, for browsers keep it: use redirect type 302,"
-            " or let it never expire",
+            "a permanent (301) link can't have an expiry: use redirect type 302, or let it never"
+            " expire",
             "redirect_type",
         )
     return None

@@ -33,7 +33,8 @@ class Link:
     Times are milliseconds since the Unix epoch. `token` is the creator's and stays for the
     whole generation. `claim` is the `namespace/name` of the object that owns the link; None
     for links made by the API. `disabled` says why a link was disabled and outlives a
-    tombstone, so that a restore can't bring back a link that was banned.
+    tombstone, so that a restore can't bring back a link that was banned. `former` are the owners
+    of earlier generations, to whom the code doesn't go back unasked (L3).
     """
 
     code: str
@@ -54,6 +55,7 @@ class Link:
     disabled: str | None = None
     tags: tuple[str, ...] = ()
     metadata: tuple[tuple[str, str], ...] = ()
+    former: tuple[str, ...] = ()
 
     @property
     def stamp(self) -> tuple[int, int]:

@@ -13,7 +13,13 @@ DAY = 24 * HOUR
 YEAR = 365 * DAY
 
 CACHE_BOUND = 5 * SECOND
-"""No cache serves an entry for longer than this after its store read began (DESIGN 5)."""
+"""No cache of ours serves an entry longer than this after its store read began (DESIGN 5)."""
+
+EDGE_BOUND = 10 * SECOND
+"""The longest that a shared cache in front of us is allowed to keep a redirect (K2, DESIGN 5)."""
+
+STALE_BOUND = CACHE_BOUND + EDGE_BOUND
+"""After this long nothing that was read before a change is served anywhere: L5's bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +64,9 @@ def check_policy(policy: Policy, *, production: bool) -> Refusal | None:
         return wrong("default_ttl", "default_ttl must be positive")
     if production and policy.grace < DAY:
         return wrong("grace", "grace is under 24 hours: owners need a day to restore a link")
-    if policy.grace < 2 * CACHE_BOUND:
+    if policy.grace < STALE_BOUND:
         return wrong(
-            "grace",
-            f"grace is under {2 * CACHE_BOUND} ms: a cache could still hold the link when it ends",
+            "grace", f"grace is under {STALE_BOUND} ms: a cache could still hold the link then"
         )
     if policy.quarantine != 0 and policy.quarantine < policy.grace:
         return wrong(

@@ -17,7 +17,6 @@ class Reason(StrEnum):
     PERMANENT_EXPIRES = "PermanentExpires"
     INVALID_LABELS = "InvalidLabels"
     INVALID_POLICY = "InvalidPolicy"
-    INVALID_MANIFEST = "InvalidManifest"
     CODE_CHANGED = "CodeChanged"
     UNKNOWN = "Unknown"
     NOT_OWNER = "NotOwner"

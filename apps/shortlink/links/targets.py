@@ -43,7 +43,10 @@ def parse_target(text: str, own_hosts: frozenset[str]) -> str | Refusal:
     try:
         url = ada_url.URL(text)
     except (ValueError, UnicodeEncodeError):
-        return no(f"target {text[:80]!r} is not an absolute URL by the URL Standard")
+        return no(
+            f"target {text[:80]!r} is not an absolute URL by the URL Standard;"
+            " begin it with https:// and its host"
+        )
     if url.protocol not in ("http:", "https:"):
         return no(f"target has the scheme {url.protocol[:20]!r}; only http and https are served")
     if url.username or url.password:

@@ -8,8 +8,6 @@ different in any way goes through the strict parser.
 import asyncio
 import re
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
 
@@ -21,12 +19,9 @@ from httptools import (
     HttpRequestParser,
 )
 
-from shortlink.cache.memory import Entry
-from shortlink.clock import Clock
 from shortlink.redirect import responses
-from shortlink.redirect.counters import Clicks, Counters
+from shortlink.redirect.listener import Listener
 from shortlink.redirect.responses import Response
-from shortlink.redirect.service import Then
 
 MAX_HEAD = 16 * 1024
 MAX_BODY = 64 * 1024
@@ -56,86 +51,6 @@ _KEEP_ALIVE = b"Connection: keep-alive\r\n"
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[\w.~!$&'()*+,;=%-]*)(?::\d*)?", re.ASCII)
 
 _log = structlog.get_logger(__name__)
-
-Route = Callable[[bytes, bool, Then], Response | None]
-"""(request target, whether it is a HEAD, then) -> the response, or None and `then` gets it."""
-
-
-class Now:
-    """The time as of this turn of the event loop, read once for all that arrives in it."""
-
-    __slots__ = ("_clock", "_second", "heads", "over", "steady", "wall")
-
-    def __init__(self, clock: Clock) -> None:
-        self.over = True
-        self.wall = self.steady = 0
-        self.heads: dict[int, bytes] = {}
-        self._second = -1
-        self._clock = clock
-
-    def read(self) -> "Now":
-        """Itself, with the time of this turn; `heads` are the status lines with its Date."""
-        if self.over:
-            self.wall, self.steady = self._clock.wall(), self._clock.steady()
-            if self.wall // 1000 != self._second:
-                self._second = self.wall // 1000
-                self.heads = responses.heads(self.wall)
-            self.over = False
-            asyncio.get_running_loop().call_soon(self._end)
-        return self
-
-    def _end(self) -> None:
-        self.over = True
-
-
-@dataclass(slots=True, eq=False)
-class Listener:
-    """What all connections of one listening socket share. `entries` are answered without
-    asking `route`; `most` bounds `connections`.
-    """
-
-    route: Route
-    now: Now
-    most: int
-    counters: Counters = field(default_factory=Counters)
-    entries: Mapping[bytes, Entry[Response]] = field(default_factory=dict)
-    clicks: Clicks | None = None
-    draining: bool = False
-    connections: "set[Connection]" = field(default_factory=set)
-    empty: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once it drains and all connections are gone."""
-
-    def opened(self, connection: "Connection") -> int:
-        """Take in `connection`; how many are now over the bound."""
-        self.connections.add(connection)
-        return len(self.connections) - self.most
-
-    def closed(self, connection: "Connection") -> None:
-        """Forget `connection`."""
-        self.connections.discard(connection)
-        self._tell_if_empty()
-
-    def drain(self) -> None:
-        """From now on every connection ends with its next answer."""
-        self.draining = True
-        self.entries = {}
-        for connection in self.connections:
-            connection.answer_strictly()
-        self._tell_if_empty()
-
-    def sweep(self, now: int) -> None:
-        """End what has taken too long by `now` (steady)."""
-        for connection in tuple(self.connections):
-            connection.sweep(now)
-
-    def abort(self) -> None:
-        """Cut off whoever is left."""
-        for connection in tuple(self.connections):
-            connection.abort()
-
-    def _tell_if_empty(self) -> None:
-        if self.draining and not self.connections:
-            self.empty.set()
 
 
 class _Whole:
@@ -229,12 +144,9 @@ class Connection(asyncio.Protocol):
         if self._between:
             end = data.find(_VERSION)
             entry = self._entries.get(data[4:end])
-            now = self._now
-            if now.over:
-                now.read()
             if (
                 entry is not None
-                and now.steady < entry.fresh_until
+                and (now := self._now.read()).steady < entry.fresh_until
                 and now.wall < entry.expires_at
                 and (response := entry.response).status < 400  # others are for the audit log
                 and data.startswith(self._host, end + 11)  # 11 is len(_VERSION)
@@ -323,7 +235,8 @@ class Connection(asyncio.Protocol):
             self._refuse(responses.BODY_TOO_LARGE)
 
     def on_message_complete(self) -> None:
-        self._take_request(self._parser.should_keep_alive())
+        # What follows an upgrade that was not wanted can't be told from a body: read no more.
+        self._take_request(self._parser.should_keep_alive() and not self._parser.should_upgrade())
         # The next head may begin in this piece, of which it is not known where.
         self._arrived = -_PIECE
 
@@ -352,9 +265,8 @@ class Connection(asyncio.Protocol):
     def _feed(self, piece: bytes) -> int:
         try:
             self._parser.feed_data(piece)
-        except HttpParserUpgrade as upgrade:  # not wanted: go on as if it had not been offered
-            self._parser = HttpRequestParser(self)
-            return int(upgrade.args[0])
+        except HttpParserUpgrade:  # taken as a plain request, and the last one
+            pass
         except HttpParserCallbackError:
             _log.exception("request could not be handled")
             self._refuse(responses.BROKEN)

@@ -9,9 +9,7 @@ from functools import cache
 from http import HTTPStatus
 
 from shortlink.links.answers import UNKNOWN, Answer
-
-EDGE_SECONDS = 10
-"""The longest that a shared cache may keep a redirect (K2, DESIGN 5)."""
+from shortlink.links.policy import EDGE_BOUND, SECOND
 
 STATUSES = (200, 301, 302, 400, 404, 405, 408, 410, 413, 431, 451, 500, 503, 505)
 """Every status that is ever sent."""
@@ -55,7 +53,7 @@ def render(said: Answer, spare: int | None) -> Response:
     """
     if not said.target:
         return page(said.status, said.reason)
-    edge = EDGE_SECONDS if spare is None else min(EDGE_SECONDS, max(0, spare // 1000))
+    edge = (EDGE_BOUND if spare is None else min(EDGE_BOUND, max(0, spare))) // SECOND
     # A 301 says the same: without it browsers would keep it for ever, past any deletion.
     head = (
         f"Location: {said.target}\r\nCache-Control: max-age=0, s-maxage={edge}\r\n"

@@ -1,15 +1,18 @@
 """The redirect server's life: its listeners, its sweep, its drain; and a process of its own."""
 
 import asyncio
+import resource
 import signal
 from contextlib import suppress
 from pathlib import Path
 
 import structlog
+import uvloop
 
 from shortlink.clock import SYSTEM_CLOCK
+from shortlink.redirect.listener import Listener, Now
 from shortlink.redirect.ops import Ops
-from shortlink.redirect.protocol import Connection, Listener, Now
+from shortlink.redirect.protocol import Connection
 from shortlink.redirect.service import RedirectService
 from shortlink.store.sql import open_sql_store
 
@@ -28,8 +31,8 @@ _log = structlog.get_logger(__name__)
 class RedirectServer:
     """Serves `service` to visitors at `host`:`port`, and its metrics at `ops_host`:`ops_port`.
 
-    Port 0 takes a free one; `port` and `ops_port` are the real ones after `start`.
-    `reuse_port` lets several processes share `port`.
+    Belongs to the event loop that it is made in. Port 0 takes a free one; `port` and `ops_port`
+    are the real ones after `start`. `reuse_port` lets several processes share `port`.
     """
 
     def __init__(
@@ -49,7 +52,7 @@ class RedirectServer:
         self._ops_host = ops_host
         self._reuse_port = reuse_port
         self._service = service
-        now = Now(service.clock)
+        now = self.now = Now(service.clock, asyncio.get_running_loop().time)
         self._public = Listener(
             route=service.route,
             now=now,
@@ -117,6 +120,13 @@ class RedirectServer:
         self._service.log_gone()
 
 
+def raise_descriptor_limit() -> None:
+    """Let this process have as many open files, and so connections, as it is allowed to."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def run_redirect(
     store_path: Path, host: str, port: int, ops_port: int = 0, *, reuse_port: bool = False
 ) -> None:
@@ -124,8 +134,7 @@ def run_redirect(
 
     Raises StoreError when the store can't be opened, and OSError when a port can't be had.
     """
-    import uvloop  # which Windows has not; the demo there does without this
-
+    raise_descriptor_limit()
     uvloop.run(_serve(store_path, host, port, ops_port, reuse_port))
 
 

@@ -51,6 +51,7 @@ links = Table(
     Column("disabled", Text),
     Column("tags", Text, nullable=False),
     Column("metadata", Text, nullable=False),
+    Column("former", Text, nullable=False),
     Index("links_by_owner", "owner", "code"),
 )
 
@@ -122,6 +123,7 @@ def link_row(link: Link) -> dict[str, Any]:
         "disabled": link.disabled,
         "tags": json.dumps(link.tags),
         "metadata": json.dumps(link.metadata),
+        "former": json.dumps(link.former),
     }
 
 
@@ -146,6 +148,7 @@ def as_link(row: Row[Any]) -> Link:
         disabled=row.disabled,
         tags=tuple(json.loads(row.tags)),
         metadata=tuple((name, value) for name, value in json.loads(row.metadata)),
+        former=tuple(json.loads(row.former)),
     )
 
 

@@ -81,15 +81,20 @@ _SLOT_KEY_IN_FORCE = select(schema.installation.c.value).where(
 _PING = select(literal(1))
 
 
-def open_sql_store(path: Path) -> "SqlStore":
+def open_sql_store(path: Path, *, as_it_is: bool = False) -> "SqlStore":
     """The store in the SQLite file at `path`, made or brought to this release's version.
+
+    `as_it_is`: it has to be there and of this version, and opening it writes nothing.
 
     Blocks for as long as that takes, and up to `sqlite.LOCK_WAIT` for the file's lock.
     Raises StoreUnsuitable, StoreUnavailable and StoreFull.
     """
     database = Sqlite(path, READERS)
     try:
-        database.prepare()
+        if as_it_is:
+            database.check()
+        else:
+            database.prepare()
     except BaseException:
         database.dispose()
         raise
@@ -229,9 +234,11 @@ class SqlStore:
         await self._one(_PING, {})
 
     async def close(self) -> None:
-        await self._writer.close()
-        await self._readers.close()
-        self._database.dispose()
+        try:
+            await self._writer.close()
+        finally:
+            await self._readers.close()
+            self._database.dispose()
 
     def _keep(self, connection: Connection, events: Sequence[Event], due: Sequence[Due]) -> None:
         if events:
@@ -252,6 +259,7 @@ class SqlStore:
     def _serve(self, engine: Engine, attempt: _Attempt, jobs: Sequence[Job]) -> None:
         try:
             with engine.begin() as connection:
+                self._database.check_place()
                 for job in jobs:
                     attempt(job, connection)
         except DBAPIError as error:

@@ -2,6 +2,8 @@
 
 import os
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ from sqlalchemy.dialects.sqlite import Insert, insert
 from sqlalchemy.exc import DBAPIError
 
 from shortlink.store.port import StoreError, StoreFull, StoreUnavailable, StoreUnsuitable
-from shortlink.store.schema import check_version, migrate
+from shortlink.store.schema import MIGRATIONS, check_version, migrate
 
 LOCK_WAIT = 2.0
 """Seconds that a write waits for another process to let go of the file."""
@@ -31,6 +33,7 @@ class Sqlite:
 
     def __init__(self, path: Path, readers: int) -> None:
         self.where = str(path.absolute())
+        self._inode: int | None = None
         self.writer = self._engine(1)
         event.listen(self.writer, "connect", _configure)
         event.listen(self.writer, "begin", _begin_immediate)
@@ -55,15 +58,50 @@ class Sqlite:
 
         Raises StoreUnsuitable, StoreUnavailable and StoreFull.
         """
-        try:
-            with self.reader.connect() as connection:
-                check_version(connection, self.where)
-                self._use_wal(connection)
+        with self._opening(), self.reader.connect() as connection:
+            check_version(connection, self.where)
+            self._use_wal(connection)
+        with self._opening():
             migrate(self.writer, self.where)
+
+    def check(self) -> None:
+        """Make sure, by reading alone, that the file is a store of this release's version.
+
+        Raises StoreUnsuitable and StoreUnavailable.
+        """
+        with self._opening(), self.reader.connect() as connection:
+            version = check_version(connection, self.where)
+        if version < len(MIGRATIONS):
+            raise StoreUnsuitable(
+                f"{self.where} has schema version {version}, of an older release; start the demo"
+                f" of this one once, which brings it to {len(MIGRATIONS)}"
+            )
+
+    @contextmanager
+    def _opening(self) -> Iterator[None]:
+        try:
+            yield
         except DBAPIError as error:
             if _code(error) in _NO_ACCESS | _NO_STORE:
                 raise StoreUnsuitable(self._meaning(error)) from error
             raise self.explain(error) from error
+
+    def check_place(self) -> None:
+        """Raise StoreUnavailable if the file that was opened is no longer at its path.
+
+        A removed file can be written, and is gone with the process.
+        """
+        try:
+            there = os.stat(self.where).st_ino
+        except FileNotFoundError:
+            there = None
+        if self._inode is None:
+            self._inode = there
+        elif there != self._inode:
+            raise StoreUnavailable(
+                f"{self.where} was removed or replaced while in use; put it back, or stop and"
+                " start again on what is there now"
+            )
 
     def explain(self, error: DBAPIError) -> StoreError:
         """What a failed call comes to, with what to do about it."""
@@ -105,7 +143,7 @@ class Sqlite:
         if code in _NO_ACCESS:
             return (
                 f"{self.where} can't be opened for writing ({error.orig}): make sure that its"
-                f" directory exists, that user {os.geteuid() if hasattr(os, 'geteuid') else ''}"
+                f" directory exists, that user {os.geteuid()}"
                 " may write both, or name another file"
             )
         if code == sqlite3.SQLITE_NOTADB:
