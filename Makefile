@@ -39,8 +39,8 @@ lock: dev-set  ## Lock the dependencies anew, after a change in pyproject.toml
 	$(COMPILE) --group build -o requirements/run.txt
 	$(COMPILE) --group build --group dev -c requirements/run.txt -o requirements/dev.txt
 
-clean:  ## Remove .venv, all caches, and the demo's data
-	rm -rf .venv .cache .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .shortlink
+clean:  ## Remove .venv and all caches; the demo's data in .shortlink/ and links/ stays
+	rm -rf .venv .cache .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 
 # The run set is what the demo needs; the dev set is that and everything else, in the same .venv.
 run-set: python

@@ -2,9 +2,9 @@
 
 import sys
 
-from bench import redirect
+from bench import creates, redirect
 
-BENCHES = {"redirect": redirect.main}
+BENCHES = {"redirect": redirect.main, "creates": creates.main}
 
 
 def main(names: list[str]) -> int:

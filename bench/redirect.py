@@ -1,4 +1,4 @@
-"""The redirect server against nginx `return 302`, one core each, in turns (R4, DESIGN 9).
+"""The redirect server against nginx `return 302`, one core each, in turns (R4).
 
 What counts is the server's processor time for a request: on a shared machine the rate also
 says what the neighbours did. Traffic stays on 127.0.0.1.

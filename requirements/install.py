@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 SETS = {"run": ("run",), "dev": ("run", "dev")}  # a set -> the sets that are there once it is
+DEADLINE = 1200.0  # seconds
 UNITS = {"bytes": 1e-6, "kB": 1e-3, "MB": 1.0, "GB": 1e3}
 
 
@@ -158,6 +159,9 @@ def pip(progress: Progress, *arguments: str) -> None:
             line = heard.get(timeout=0.2)
         except Empty:
             progress.tell()
+            if time.monotonic() - progress.began > DEADLINE:
+                process.kill()
+                raise Failed(f"it took longer than {DEADLINE:.0f} s: look at the network") from None
             continue
         if line is None:
             break

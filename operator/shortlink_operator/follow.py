@@ -1,4 +1,4 @@
-"""Objects from a folder of manifests: the embedded platform's API server (DESIGN 8)."""
+"""Objects from a folder of manifests: the embedded platform's API server."""
 
 import asyncio
 

@@ -29,7 +29,7 @@ from shortlink.store.port import Claim
 from shortlink_operator.kinds import ShortLink
 
 HELD = "DeletionHeld"
-"""The reason of a `Rest` whose deletion waits for a person (DESIGN 6: mass-deletion brake)."""
+"""The reason of a `Rest` whose deletion waits for a person: the mass-deletion brake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +275,7 @@ def _held(
     policy: Policy,
     now: int,
 ) -> str:
-    """Why these deletions have to wait, or nothing (DESIGN 6: mass-deletion brake)."""
+    """Why these deletions have to wait, or nothing: the mass-deletion brake."""
     if desired.unsure:
         return "a file that can't be read may hold the object; mend or remove that file first"
     if namespace in desired.released:

@@ -24,7 +24,7 @@ SETTLE = HOUR
 """How long the clock has to have gone evenly, since the start or a jump, before rows move."""
 
 _EVEN = 5 * SECOND
-"""How far the wall clock may move against the steady one between two looks (DESIGN 4)."""
+"""How far the wall clock may move against the steady one between two looks."""
 
 
 class Sweeper:

@@ -41,6 +41,7 @@ def main() -> None:
             capture_output=True,
             text=True,
             check=False,
+            timeout=10 * AIM_SECONDS,
         )
         seconds = time.monotonic() - began
         print(done.stdout[-6000:], done.stderr[-2000:])

@@ -1,9 +1,11 @@
-"""Which event loops the HTTP tests run on."""
+"""The redirect server under test, and the event loops that it is tested on."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
+
+from tests.http.redirect_site import Peer, Site
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop}
 EVERY_LOOP = dict(LOOPS)
@@ -19,4 +21,20 @@ def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """The redirect server speaks to its loop directly, so its tests run on each."""
-    return EVERY_LOOP if item.path.name == "test_redirect_http.py" else LOOPS
+    return EVERY_LOOP if item.path.name.startswith("test_redirect_") else LOOPS
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    site = Site()
+    await site.start()
+    yield site
+    for peer in site.peers:
+        peer.writer.close()
+    await site.server.close(0)
+    await site.until(lambda: not site.connections())
+
+
+@pytest.fixture
+async def peer(site: Site) -> Peer:
+    return await site.connect()

@@ -1,4 +1,4 @@
-"""The mass-deletion brake: over 10 links and 20 % of a namespace within 5 minutes (DESIGN 6)."""
+"""The mass-deletion brake: over 10 links and 20 % of a namespace within 5 minutes."""
 
 from typing import Any
 

@@ -18,10 +18,10 @@ CAPACITY = 10_000
 """Entries (K1)."""
 
 NEGATIVE_BOUND = 1 * SECOND
-"""The longest age, in milliseconds, of an entry that redirects nowhere (K3, DESIGN 5)."""
+"""The longest age, in milliseconds, of an entry that redirects nowhere (K3)."""
 
 FILL_LIMIT = 2 * SECOND
-"""A read that began longer ago than this many milliseconds fills no cache (DESIGN 5)."""
+"""A read that began longer ago than this many milliseconds fills no cache."""
 
 NEVER = 2**63 - 1
 

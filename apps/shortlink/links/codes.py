@@ -1,7 +1,7 @@
 """Generated codes: seven characters of base 62 (G1), drawn at random (G2) within slots.
 
 The code space is split in 64 equal slots by a keyed bijection (62^7 divides by 64); each
-region owns some, so that two regions never try the same generated code (DESIGN 4).
+region owns some, so that two regions never try the same generated code.
 """
 
 from collections.abc import Callable, Collection

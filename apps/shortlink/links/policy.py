@@ -13,10 +13,10 @@ DAY = 24 * HOUR
 YEAR = 365 * DAY
 
 CACHE_BOUND = 5 * SECOND
-"""No cache of ours serves an entry longer than this after its store read began (DESIGN 5)."""
+"""No cache of ours serves an entry longer than this after its store read began."""
 
 EDGE_BOUND = 10 * SECOND
-"""The longest that a shared cache in front of us is allowed to keep a redirect (K2, DESIGN 5)."""
+"""The longest that a shared cache in front of us is allowed to keep a redirect (K2)."""
 
 STALE_BOUND = CACHE_BOUND + EDGE_BOUND
 """After this long nothing that was read before a change is served anywhere: L5's bound."""
@@ -32,7 +32,7 @@ class Policy:
     freed (L3). `expiring_ahead`: how long before its expiry a link is announced (L1).
     `own_hosts`: hosts (`host` or `host:port`, as the URL Standard writes them) that links
     may not point at (P2). `brake_links` and `brake_share`: more deletions than both within
-    `brake_window` in one namespace wait for a person (DESIGN 6).
+    `brake_window` in one namespace wait for a person (the mass-deletion brake).
     """
 
     default_ttl: int = 5 * YEAR
