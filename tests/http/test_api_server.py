@@ -5,6 +5,7 @@ import io
 import logging
 import socket
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 
 import httpx
 import pytest
@@ -164,3 +165,22 @@ async def test_no_key_is_ever_logged(
     assert "planted" in logged
     for secret in (OWNER, ADMIN, "sl_notakey"):
         assert secret not in logged
+
+
+@pytest.mark.parametrize("before", [b"", b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"])
+async def test_half_a_head_does_not_hold_a_connection(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch, before: bytes
+) -> None:
+    """A thousand of them would keep all others out."""
+    monkeypatch.setattr("shortlink.api.server.HEAD_SECONDS", 0.5)
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(before)
+    if before:
+        assert b" 200 OK" in await reader.readuntil(b'{"status":"alive"}')
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: ")
+    async with asyncio.timeout(10):
+        with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+            await reader.readexactly(1)
+    writer.close()
+    with suppress(ConnectionError):
+        await writer.wait_closed()

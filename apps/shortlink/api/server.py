@@ -4,13 +4,16 @@ import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 import uvicorn
 from starlette.types import ASGIApp
 
 GRACE_SECONDS: Final = 5
 """How long requests in flight may take to end when the server closes."""
+
+HEAD_SECONDS: Final = 10
+"""How long the head of a request may take to arrive."""
 
 _START_SECONDS: Final = 10.0
 _MARGIN_SECONDS: Final = 2.0
@@ -39,6 +42,7 @@ class ApiServer:
             )
         )
         self._task: asyncio.Task[None] | None = None
+        self._sweeping: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Return when requests are answered. Raises OSError when the address can't be had."""
@@ -54,6 +58,7 @@ class ApiServer:
             {self._task, ready}, timeout=_START_SECONDS, return_when=asyncio.FIRST_COMPLETED
         )
         ready.cancel()
+        self._sweeping = asyncio.create_task(self._sweep(), name="api sweep")
         if not self._server.ready.is_set():
             await self.close()
             raise TimeoutError(f"the API did not start within {_START_SECONDS:.0f} s")
@@ -63,9 +68,32 @@ class ApiServer:
         if self._task is None:
             return
         self._server.should_exit = True
+        if self._sweeping is not None:
+            self._sweeping.cancel()
         async with asyncio.timeout(GRACE_SECONDS + _MARGIN_SECONDS):
             await self._task
         self._task = None
+
+
+    async def _sweep(self) -> None:
+        """Cut off connections that take longer than HEAD_SECONDS to send a request's head.
+
+        uvicorn has no such bound, so that a thousand half requests would keep all others out.
+        """
+        now = asyncio.get_running_loop().time
+        waiting: dict[Any, tuple[object, float]] = {}
+        while True:
+            await asyncio.sleep(1)
+            known, waiting = waiting, {}
+            for connection in tuple(self._server.server_state.connections):
+                cycle = getattr(connection, "cycle", None)  # the last request on it
+                if cycle is not None and not cycle.response_complete:
+                    continue
+                before = known.get(connection)
+                since = before[1] if before is not None and before[0] is cycle else now()
+                waiting[connection] = (cycle, since)
+                if now() - since > HEAD_SECONDS:
+                    connection.transport.abort()
 
 
 class _Server(uvicorn.Server):
