@@ -93,7 +93,7 @@ def _redirect(args: argparse.Namespace) -> None:
     database = _database(args.data)
     try:
         run_redirect(database, args.host, args.port, args.ops_port, reuse_port=args.reuse_port)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the latter for a host that can't be a name
         raise Problem(f"can't listen: {error}; choose --host, --port or --ops-port") from error
 
 
@@ -123,7 +123,7 @@ def _ops(args: argparse.Namespace) -> tuple[str, int] | None:
     if text is None:
         try:
             text = json.loads((args.data / LOCK).read_text(encoding="utf-8"))["ops"]
-        except (OSError, ValueError):
+        except (OSError, ValueError, LookupError, TypeError):
             return None
     host, _, port = text.rpartition(":")
     if not port.isdecimal():

@@ -110,10 +110,12 @@ def _cached(ops: tuple[str, int] | None, code: str) -> str:
         with closing(HTTPConnection(host, port, timeout=_OPS_TIMEOUT)) as connection:
             connection.request("GET", f"/why/{code}")
             entry = json.loads(connection.getresponse().read(65536))
+        reading = ", a store read is under way" if entry["read_under_way"] else ""
+        return f"redirect process at {host}:{port}: {_entry(entry['cached'])}{reading}"
     except (OSError, HTTPException, ValueError) as error:
         return f"the redirect process at {host}:{port} did not answer: {error}"
-    reading = ", a store read is under way" if entry["read_under_way"] else ""
-    return f"redirect process at {host}:{port}: {_entry(entry['cached'])}{reading}"
+    except (LookupError, TypeError, RecursionError):
+        return f"what answers at {host}:{port} is no redirect process's ops listener"
 
 
 def _entry(cached: dict[str, Any] | None) -> str:

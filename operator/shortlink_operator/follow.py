@@ -35,38 +35,40 @@ class Follower:
 
         An object counts as gone only when two looks in a row miss it, for editors write files
         by removing, emptying and renaming them; so the first look of a process changes nothing.
-        Raises StoreError, and OSError when a release can't be read or removed and so lets
-        nothing go; the next run goes on.
+        Raises StoreError; and OSError, once the pass has ended, when a release can't be read
+        or removed and so lets nothing go. The next run goes on.
         """
         last = self.scan
         self.scan = scan = await asyncio.to_thread(self._folder.scan)
+        for one in set(scan.unreadable) - set(last.unreadable if last else ()):
+            log.warning("manifest unreadable", where=one.where, message=one.message)
         if last is None:
             return
         unreadable = {key for one in scan.unreadable for key in one.keys or ()}
         unsure = any(one.keys is None for one in scan.unreadable)
         vanished = last.objects.keys() - scan.objects.keys()
-        released = frozenset() if unsure or vanished else self._held() & self._release()
+        released, trouble = frozenset[str](), None
+        if not unsure and not vanished:
+            try:
+                released = self._release()
+            except OSError as error:
+                trouble = error
         now = self._clock.steady()
         due = self._passed_at is None or now - self._passed_at >= _FULL_PASS
-        if scan == last and not released and not due:
-            return
-        for one in set(scan.unreadable) - set(last.unreadable):
-            log.warning("manifest unreadable", where=one.where, message=one.message)
-        self._passed_at = None  # until this pass has ended well
-        if released:
-            # It works once: what can't be removed would let go of whatever goes later, too.
-            (self._folder.path / RELEASE_FILE).unlink()
-            log.warning("mass deletion released", namespaces=sorted(released))
-        await self._reconciler.run(
-            Desired(
-                objects=scan.objects,
-                kept=frozenset(vanished | unreadable),
-                unsure=unsure,
-                missing=scan.missing,
-                released=released,
+        if scan != last or released or due:
+            self._passed_at = None  # until this pass has ended well
+            await self._reconciler.run(
+                Desired(
+                    objects=scan.objects,
+                    kept=frozenset(vanished | unreadable),
+                    unsure=unsure,
+                    missing=scan.missing,
+                    released=released,
+                )
             )
-        )
-        self._passed_at = None if vanished else now
+            self._passed_at = None if vanished else now
+        if trouble is not None:
+            raise trouble
 
     def _held(self) -> frozenset[str]:
         """The namespaces of which deletions are held."""
@@ -74,9 +76,15 @@ class Follower:
         return frozenset(key.partition("/")[0] for key, one in outcomes if one.reason == HELD)
 
     def _release(self) -> frozenset[str]:
-        """The namespaces that a person lets go."""
+        """The namespaces that a person lets go, if anything of one is held: it works once."""
+        path = self._folder.path / RELEASE_FILE
         try:
-            text = read_regular(str(self._folder.path / RELEASE_FILE))[0]
+            text = read_regular(str(path))[0]
         except (FileNotFoundError, NotADirectoryError):
             return frozenset()
-        return frozenset(text.decode(errors="replace").split())
+        named = frozenset(text.decode(errors="replace").split())
+        if released := named & self._held():
+            # Before it works: what can't be removed would let go of whatever goes later, too.
+            path.unlink()
+            log.warning("mass deletion released", namespaces=sorted(released))
+        return released

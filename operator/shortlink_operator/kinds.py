@@ -212,7 +212,8 @@ def _told(entry: Mapping[str, Any]) -> str:
         return f"{path} is empty; give it a value or remove the line"
     if kind == "string_type" and isinstance(value, bool | int | float):
         return (
-            f"{path} reads as {_called(value)} {str(value).lower()} in YAML; put the text in quotes"
+            f"{path} reads as {_called(value)} {_shown(value).lower()} in YAML;"
+            " put the text in quotes"
         )
     if kind == "string_type":
         return f"{path} must be text, not {_called(value)}"

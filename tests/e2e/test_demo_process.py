@@ -6,11 +6,12 @@ import socket
 import sqlite3
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from tests.drills.demo_process import DemoProcess, wait_for
+from tests.drills.demo_process import DemoProcess, NoAnswer, Reply, ask, free_ports, wait_for
 
 SPRING = {"target": "https://example.com/spring?a=%2B", "code": "spring"}
 
@@ -72,7 +73,7 @@ def test_a_manifest_that_stops_parsing_keeps_its_link_and_the_others_go_on(
     demo.write_manifest("other", {"target": "https://example.com/other", "code": "other"})
     wait_for(lambda: demo.visit("other").status == 302, "the other manifest")
     assert demo.visit("spring").status == 302
-    wait_for(lambda: f"! {path.name}" in demo.printed(), "the message about the file")
+    wait_for(lambda: f"/{path.name}: " in demo.printed(), "the message about the file")
 
 
 def test_a_folder_that_vanishes_trips_the_brake_until_it_is_released(demo: DemoProcess) -> None:
@@ -82,7 +83,8 @@ def test_a_folder_that_vanishes_trips_the_brake_until_it_is_released(demo: DemoP
         demo.write_manifest(name, {"target": f"https://example.com/{number}", "code": name})
     wait_for(lambda: demo.visit("link2").status == 302, "the links")
     shutil.rmtree(demo.folder)
-    wait_for(lambda: "DeletionHeld" in demo.printed(), "the brake")
+    held = "! 3 deletions in namespace team are held: "
+    wait_for(lambda: held in demo.printed(), "the brake")
     assert [demo.visit(f"link{number}").status for number in range(3)] == [302, 302, 302]
     demo.folder.mkdir()
     (demo.folder / ".allow-mass-delete").write_text("team\n")
@@ -113,6 +115,58 @@ def test_a_port_in_use_is_named_with_its_holder(demo: DemoProcess) -> None:
     assert f"port {demo.api_port} is in use by" in told
     assert f"process {os.getpid()}" in told
     assert "--api-port" in told
+
+
+def test_a_new_key_is_printed_by_the_first_start_that_works(demo: DemoProcess) -> None:
+    with socket.create_server(("127.0.0.1", demo.api_port)):
+        assert "sl_" not in refusal(demo, *options(demo))
+    assert not (demo.data / "keys.json").exists()
+    demo.start()
+    (key,) = [word for word in demo.printed().split() if word.startswith("sl_")]
+    made = demo.api(key, "POST", "", {"long_url": "https://example.com/x", "custom_alias": "mine"})
+    assert made.status == 201
+
+
+@contextmanager
+def redirect(demo: DemoProcess) -> Iterator[int]:
+    """`shortlink redirect` on the demo's data, and its port; it has to end well."""
+    port, ops_port = free_ports(2)
+    words = ["redirect", "--port", str(port), "--ops-port", str(ops_port)]
+    process = subprocess.Popen(demo.command(*words), stderr=subprocess.DEVNULL)
+
+    def ready() -> bool:
+        assert process.poll() is None
+        with suppress(NoAnswer):
+            return ask(port, "GET", "/readyz").status == 200
+        return False
+
+    try:
+        wait_for(ready, "the redirect process to be ready")
+        yield port
+        process.terminate()
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait(30)
+
+
+def test_S5_a_redirect_process_beside_the_demo_follows_an_edit_and_a_deletion(
+    demo: DemoProcess,
+) -> None:
+    demo.start()
+    path = demo.write_manifest("spring", SPRING)
+    wait_for(lambda: demo.visit("spring").status == 302, "the link")
+    with redirect(demo) as port:
+
+        def visit() -> Reply:
+            return ask(port, "GET", "/spring")
+
+        assert visit().location == "https://example.com/spring?a=%2B"
+        demo.write_manifest("spring", {**SPRING, "target": "https://example.com/summer"})
+        wait_for(lambda: visit().location == "https://example.com/summer", "the edited target")
+        path.unlink()
+        wait_for(lambda: visit().status == 410, "the deletion")
+        assert demo.visit("spring").status == 410
 
 
 def test_a_second_demo_on_the_same_data_is_refused(demo: DemoProcess) -> None:

@@ -4,8 +4,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+import structlog
 
-from shortlink.links.model import Cause, State
+from shortlink.links.model import Cause, Link, State
 from shortlink.links.policy import DAY, YEAR
 from shortlink.links.refusal import Reason
 from shortlink.management import ATTEMPTS, CodesExhausted
@@ -13,7 +14,7 @@ from shortlink.store.port import Claim, StoreUnavailable
 from shortlink_operator.apply import Reconciler
 from shortlink_operator.kinds import ShortLink
 from shortlink_operator.plan import Desired
-from tests.fakes import Crash, FailsAt, Gate
+from tests.fakes import Crash, FailsAt, Gate, MemoryStore
 from tests.objects import KEY, an_object, claim_of, linked
 from tests.samples import NOW, a_link
 from tests.world import World
@@ -247,3 +248,72 @@ async def test_T2_more_objects_than_a_page_holds_are_all_seen() -> None:
         assert len(world.live()) == len(world.kept.claims) == 501
         assert all(one.ready for one in reconciler.outcomes.values())
     world.check()
+
+
+@pytest.mark.parametrize("wanted", [True, False], ids=["its object exists", "its object is gone"])
+async def test_T2_a_row_that_cannot_be_read_stops_no_other_object(wanted: bool) -> None:
+    world = World()
+    own()(world)
+    other = an_object(key="ann/zzz", code="zzz", target="https://example.com/2")
+    mine = {KEY: an_object()} if wanted else {}
+
+    class Store(MemoryStore):
+        async def get(self, code: str) -> Link | None:
+            if code == "promo":
+                raise ValueError("'ative' is not a valid State")
+            return await super().get(code)
+
+    management = world.management()
+    management.store = Store(world.kept)
+    reconciler = Reconciler(management)
+    for _ in range(2):
+        with structlog.testing.capture_logs() as logs:
+            await reconciler.run(Desired({**mine, "ann/zzz": other}))
+        broken = reconciler.outcomes[KEY]
+        assert (broken.ready, broken.reason) == (False, "Broken")
+        assert "'ative' is not a valid State" in broken.message
+        assert [line["key"] for line in logs if line["event"] == "object broken"] == [KEY]
+        assert reconciler.outcomes["ann/zzz"].ready
+    assert world.link("zzz").target == other.target
+    assert world.link("promo") == linked()
+    repaired = await run(world, an_object() if wanted else None)
+    assert KEY not in repaired.outcomes or repaired.outcomes[KEY].reason != "Broken"
+
+
+async def test_T2_a_new_objects_alias_whose_row_cannot_be_read_stops_no_other_object() -> None:
+    world = World()
+
+    class Store(MemoryStore):
+        async def get(self, code: str) -> Link | None:
+            if code == "promo":
+                raise ValueError("bad row")
+            return await super().get(code)
+
+    management = world.management()
+    management.store = Store(world.kept)
+    reconciler = Reconciler(management)
+    await reconciler.run(
+        Desired({KEY: an_object(), "ann/zzz": an_object(key="ann/zzz", code="zzz")})
+    )
+    assert reconciler.outcomes[KEY].reason == "Broken"
+    assert reconciler.outcomes["ann/zzz"].ready
+    assert world.kept.claims.keys() == {"ann/zzz"}
+
+
+async def test_T2_a_store_that_fails_ends_the_pass_even_beside_a_row_that_cannot_be_read() -> None:
+    world = World()
+    own()(world)
+    world.keep(a_link(code="zzz", claim="ann/zzz"))
+    world.kept.claims["ann/zzz"] = Claim("ann/zzz", "zzz", 1, "t1")
+
+    class Store(MemoryStore):
+        async def get(self, code: str) -> Link | None:
+            raise ValueError("bad row") if code == "promo" else StoreUnavailable("lost")
+
+    management = world.management()
+    management.store = Store(world.kept)
+    reconciler = Reconciler(management)
+    with pytest.raises(StoreUnavailable):
+        await reconciler.run(Desired({}))
+    assert reconciler.outcomes == {}
+    assert len(world.live()) == 2

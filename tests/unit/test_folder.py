@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 
 from shortlink_operator import folder as folder_module
 from shortlink_operator.folder import MAX_FILE, ManifestFolder, Scan
+from shortlink_operator.kinds import parse_manifest
 
 URL = "https://example.com/"
 
@@ -393,4 +395,116 @@ def test_a_second_write_within_a_tick_of_the_clock_is_seen(folder: ManifestFolde
     folder.scan()
     path.write_text(manifest("a", f"{URL}2"))
     os.utime(path, ns=(first.st_atime_ns, first.st_mtime_ns))
+    assert folder.scan().objects["default/a"].target == f"{URL}2"
+
+
+@pytest.mark.parametrize("spelled", ["0x" + "f" * 5000, "0b" + "1" * 20_000, "9" * 5000])
+@pytest.mark.parametrize("place", ["target", "redirectType", "metadata", "takeBack"])
+def test_a_number_of_5000_digits_holds_only_its_own_file(
+    folder: ManifestFolder, spelled: str, place: str
+) -> None:
+    """Python reads such a number in hex, but refuses to print it."""
+    path = folder.path / "a.yaml"
+    path.write_text(manifest("a"))
+    (folder.path / "b.yaml").write_text(manifest("b"))
+    folder.scan()
+    head = "apiVersion: shortlink.platform/v1alpha1\nkind: ShortLink\nmetadata: {name: a}\n"
+    path.write_text(f"{head}spec:\n  code: promo\n  {place}: {spelled}\n")
+    scan = folder.scan()
+    assert scan.objects.keys() == keys("b")
+    assert held(scan) == keys("a")
+    assert scan.unreadable[0].where == "a.yaml"
+    assert len(scan.unreadable[0].message) < 500
+    if spelled.startswith("0"):  # in decimal nothing of the document can be read
+        assert held(ManifestFolder(folder.path).scan()) == keys("a")
+
+
+@pytest.mark.parametrize("place", ["name", "kind", "apiVersion", "a name in the mapping"])
+def test_a_number_of_5000_digits_in_what_says_whose_it_is_stops_no_other(
+    folder: ManifestFolder, place: str
+) -> None:
+    number = "0x" + "f" * 5000
+    lines = {"apiVersion": "shortlink.platform/v1alpha1", "kind": "ShortLink", "name": "a"}
+    lines = {key: number if key == place else value for key, value in lines.items()}
+    text = (
+        f"apiVersion: {lines['apiVersion']}\nkind: {lines['kind']}\n"
+        f"metadata: {{name: {lines['name']}}}\nspec: {{target: '{URL}', code: promo}}\n"
+    )
+    (folder.path / "a.yaml").write_text(text + (f"{number}: 1\n" if " " in place else ""))
+    (folder.path / "b.yaml").write_text(manifest("b"))
+    scan = folder.scan()
+    assert scan.objects.keys() == keys("b")
+    assert [one.where for one in scan.unreadable] == ["a.yaml"]
+
+
+def test_what_goes_wrong_in_reading_one_file_in_an_unforeseen_way_holds_that_file_only(
+    folder: ManifestFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "b"):
+        (folder.path / f"{name}.yaml").write_text(manifest(name))
+    folder.scan()
+
+    def odd(document: Any, where: str) -> Any:
+        if where == "a.yaml":
+            raise AssertionError("odd")
+        return parse_manifest(document, where)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(folder_module, "parse_manifest", odd)
+        with structlog.testing.capture_logs() as logs:
+            scan = folder.scan()
+        fresh = ManifestFolder(folder.path).scan()
+    assert scan.objects.keys() == keys("b")
+    assert [(one.where, one.message) for one in scan.unreadable] == [
+        ("a.yaml", "can't be handled: AssertionError('odd')")
+    ]
+    assert held(scan) == keys("a")
+    assert [line["where"] for line in logs] == ["a.yaml"]
+    assert held(fresh) is None
+    (folder.path / "a.yaml").write_text(manifest("a", f"{URL}2"))
+    assert folder.scan().objects.keys() == keys("a", "b")
+
+
+def test_a_pipe_is_not_waited_for_and_stops_no_other(folder: ManifestFolder) -> None:
+    os.mkfifo(folder.path / "x.yaml")
+    (folder.path / "b.yaml").write_text(manifest("b"))
+    for _ in range(3):
+        scan = folder.scan()
+        assert scan.objects.keys() == keys("b")
+        assert [one.where for one in scan.unreadable] == ["x.yaml"]
+    (folder.path / "x.yaml").unlink()
+    assert folder.scan().unreadable == ()
+
+
+def test_names_that_differ_only_in_bytes_that_are_no_text_are_two_files(
+    folder: ManifestFolder,
+) -> None:
+    for name in (b"\xfe", b"\xff"):
+        with open(os.fsencode(folder.path) + b"/x" + name + b".yaml", "w") as file:
+            file.write(manifest(f"n{name[0]}"))
+    assert folder.scan().objects.keys() == keys("n254", "n255")
+    os.unlink(os.fsencode(folder.path) + b"/x\xfe.yaml")
+    assert folder.scan().objects.keys() == keys("n255")
+
+
+def test_a_write_of_the_same_size_is_seen_though_its_time_was_put_back(
+    folder: ManifestFolder,
+) -> None:
+    """As `cp -p` and `rsync -t` do; the time of the change can't be put back."""
+    path = folder.path / "a.yaml"
+    path.write_text(manifest("a", f"{URL}1"))
+    first = path.stat()
+    for _ in range(3):
+        folder.scan()
+    while True:  # until the disk's clock has ticked
+        path.write_text(manifest("a", f"{URL}2"))
+        os.utime(path, ns=(first.st_atime_ns, first.st_mtime_ns))
+        second = path.stat()
+        if second.st_ctime_ns != first.st_ctime_ns:
+            break
+    assert (second.st_mtime_ns, second.st_size, second.st_ino) == (
+        first.st_mtime_ns,
+        first.st_size,
+        first.st_ino,
+    )
     assert folder.scan().objects["default/a"].target == f"{URL}2"

@@ -1,6 +1,8 @@
 """Relay: every event reaches the stream, in order, at least once, under one id (N1, O4)."""
 
+import errno
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -99,3 +101,71 @@ async def test_O4_an_audit_log_that_cannot_be_written_keeps_the_events_pending(
     with pytest.raises(OSError, match="No such file"):
         await Relay(MemoryStore(world.kept), AuditLog(tmp_path / "gone" / "audit.jsonl")).run()
     assert len(world.kept.pending) == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "rest"),
+    [
+        (b"", []),
+        (b"\n", [""]),
+        (b'{"id": "a"}\n', ['{"id": "a"}']),
+        (b'{"id": "a"}\n{"id": "pro', ['{"id": "a"}', '{"id": "pro']),
+        (b"{", ["{"]),
+        (b'{"id": "a"}', ['{"id": "a"}']),
+        (b'{"id": "\xc3', ['{"id": "\udcc3']),
+    ],
+)
+async def test_O4_after_a_torn_line_every_event_still_has_a_whole_line(
+    tmp_path: Path, before: bytes, rest: list[str]
+) -> None:
+    world = await a_world(2)
+    path = tmp_path / "audit.jsonl"
+    path.write_bytes(before)
+    await Relay(MemoryStore(world.kept), AuditLog(path)).run()
+    lines = path.read_bytes().decode(errors="surrogateescape").removesuffix("\n").split("\n")
+    assert lines[:-2] == rest
+    assert [json.loads(line)["code"] for line in lines[-2:]] == ["promo0", "promo1"]
+
+
+async def test_O4_events_that_a_full_disk_cut_off_come_again_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = await a_world(3)
+    path = tmp_path / "audit.jsonl"
+
+    def full(descriptor: int) -> None:
+        os.ftruncate(descriptor, os.fstat(descriptor).st_size - 10)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            await Relay(MemoryStore(world.kept), AuditLog(path)).run()
+    assert len(world.kept.pending) == 3
+    await Relay(MemoryStore(world.kept), AuditLog(path)).run()
+    text = path.read_text(encoding="utf-8")
+    assert text.endswith("\n")
+    whole = [line for line in text.splitlines() if line.endswith("}")]
+    assert [json.loads(line)["code"][-1] for line in whole] == ["0", "1", "0", "1", "2"]
+
+
+async def test_O4_the_audit_log_is_synced_before_the_store_forgets_an_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = await a_world(1)
+    path = tmp_path / "audit.jsonl"
+    happened: list[str] = []
+    sync = os.fsync
+
+    def synced(descriptor: int) -> None:
+        assert os.fstat(descriptor).st_ino == path.stat().st_ino
+        happened.append(f"{len(path.read_bytes().splitlines())} lines synced")
+        sync(descriptor)
+
+    async def gate(method: str, done: bool) -> None:
+        if method == "published" and not done:
+            happened.append("forgotten")
+
+    monkeypatch.setattr(os, "fsync", synced)
+    await Relay(MemoryStore(world.kept, gate), AuditLog(path)).run()
+    assert happened == ["1 lines synced", "forgotten"]

@@ -8,9 +8,10 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -287,6 +288,141 @@ async def test_a_path_is_only_a_path(tmp_path: Path) -> None:
         await store.create(a_link(), (), ())
         await store.close()
         assert rows(tmp_path / name, "SELECT count(*) FROM links") == [(1,)]
+
+
+# The file's place
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def move_away(path: Path) -> None:
+    path.rename(path.with_name("moved.db"))
+
+
+def move_the_folder(path: Path) -> None:
+    path.parent.rename(path.parent.with_name("moved"))
+
+
+def put_a_file_where_the_folder_was(path: Path) -> None:
+    move_the_folder(path)
+    path.parent.touch()
+
+
+def replace_by_another_store(path: Path) -> None:
+    path.with_name("other.db").replace(path)
+
+
+GONE = [remove, move_away, move_the_folder, put_a_file_where_the_folder_was]
+
+
+@pytest.mark.parametrize("used", [True, False], ids=["used before", "just opened"])
+@pytest.mark.parametrize("goes", [*GONE, replace_by_another_store])
+async def test_a_file_that_is_gone_or_another_acknowledges_nothing_M4(
+    tmp_path: Path, goes: Callable[[Path], None], used: bool
+) -> None:
+    """What is written to a removed file is gone with the process."""
+    path = tmp_path / "data" / "links.db"
+    path.parent.mkdir()
+    other = open_sql_store(path.with_name("other.db"))
+    await other.create(a_link(code="others"), (), ())
+    await other.close()
+    store = open_sql_store(path)
+    if used:
+        await store.create(a_link(), (), ())
+    goes(path)
+    calls: list[Callable[[], Awaitable[object]]] = [
+        lambda: store.create(a_link(code="lost"), (), ()),
+        lambda: store.change(a_link(), a_link(version=2), (), ()),
+        lambda: store.get("promo"),
+        lambda: store.get("others"),
+        lambda: store.claims("", 10),
+        lambda: store.done((), ()),
+        store.ping,
+    ]
+    for call in calls * 2:
+        with pytest.raises(StoreUnavailable, match=r"links\.db was removed or replaced .* start"):
+            await call()
+    together = await asyncio.gather(*(call() for call in calls), return_exceptions=True)
+    assert {type(one) for one in together} == {StoreUnavailable}
+    await store.close()
+    if goes is move_away:  # without its log the file has nothing of its own yet
+        os.rename(path.with_name("moved.db"), path)
+    for name in glob(f"{tmp_path}/**/*.db", recursive=True):
+        written = "SELECT code FROM links WHERE code = 'lost' OR version = 2"
+        assert rows(Path(name), written) == []
+
+
+async def test_a_file_that_was_put_back_is_used_again(store: SqlStore, path: Path) -> None:
+    await store.create(a_link(), (), ())
+    move_away(path)
+    with pytest.raises(StoreUnavailable):
+        await store.get("promo")
+    os.rename(path.with_name("moved.db"), path)
+    assert await store.get("promo") == a_link()
+    assert await store.change(a_link(), a_link(version=2), (), ()) == a_link(version=2)
+
+
+# Opened as it is
+
+
+def as_it_is(path: Path) -> tuple[bytes, int, list[str]]:
+    """The file's content and time, and what else there is beside it."""
+    return path.read_bytes(), path.stat().st_mtime_ns, os.listdir(path.parent)
+
+
+async def test_a_store_opened_as_it_is_can_be_read_and_is_left_as_it_is(path: Path) -> None:
+    store = open_sql_store(path)
+    await store.create(a_link(), (), (NOW,))
+    await store.close()
+    before = as_it_is(path)
+    reader = open_sql_store(path, as_it_is=True)
+    assert await reader.get("promo") == a_link()
+    assert await reader.pending(10) == []
+    await reader.close()
+    assert as_it_is(path) == before
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_store_is_opened_as_it_is_while_another_process_writes(
+    store: SqlStore, path: Path
+) -> None:
+    await store.create(a_link(), (), ())
+    with locked(path):
+        reader = open_sql_store(path, as_it_is=True)
+        assert await reader.get("promo") == a_link()
+        await reader.close()
+
+
+async def test_a_store_of_another_version_is_not_opened_as_it_is_S6(path: Path) -> None:
+    await open_sql_store(path).close()
+    for change, says in (
+        ("INSERT INTO schema_version VALUES (99)", r"version 99.* newer release"),
+        ("DELETE FROM schema_version", r"version 0, of an older release; start the demo"),
+    ):
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute(change)
+        before = as_it_is(path)
+        with pytest.raises(StoreUnsuitable, match=says):
+            open_sql_store(path, as_it_is=True)
+        assert as_it_is(path) == before
+
+
+def test_a_file_that_is_not_there_is_not_made_when_opened_as_it_is(path: Path) -> None:
+    with pytest.raises(StoreUnsuitable, match=r"there is no .*links\.db"):
+        open_sql_store(path, as_it_is=True)
+    assert os.listdir(path.parent) == []
+
+
+def test_what_is_no_store_is_not_opened_as_it_is(path: Path) -> None:
+    path.write_bytes(b"no database at all\n" * 500)
+    with pytest.raises(StoreUnsuitable, match="is not a SQLite database"):
+        open_sql_store(path, as_it_is=True)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(StoreUnsuitable, match="can't be opened"):
+        open_sql_store(path, as_it_is=True)
 
 
 # Migrations

@@ -1,5 +1,6 @@
 """Sweeper: rows go on as the clock says, whatever crashes and however many sweep (L1, L4, L5)."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -7,12 +8,12 @@ import pytest
 import structlog
 
 from shortlink.links.lifecycle import Command, Delete, Disable, Edit, Restore
-from shortlink.links.model import Link, State
-from shortlink.links.policy import DAY, HOUR, STALE_BOUND, YEAR, Policy
+from shortlink.links.model import Cause, Link, State
+from shortlink.links.policy import DAY, HOUR, MINUTE, SECOND, STALE_BOUND, YEAR, Policy
 from shortlink.store.port import Due, StoreUnavailable
-from shortlink_operator.sweep import Sweeper
+from shortlink_operator.sweep import SETTLE, Sweeper
 from tests.fakes import Crash, FailsAt, Gate
-from tests.samples import ANN, NOW, POLICY, ROOT, a_create
+from tests.samples import ANN, NOW, POLICY, ROOT, a_create, a_link
 from tests.world import Told, World
 
 LIFE = ["created", "expiring", "tombstoned", "quarantined", "freed"]
@@ -261,3 +262,161 @@ async def test_K4_the_sweepers_changes_are_told_to_the_caches() -> None:
     world.clock.advance(10 * DAY)
     await Sweeper(world.management(changed=[told]), settle=0).run()
     assert told == [world.link("promo")]
+
+
+# The clock
+
+
+class Sweeping:
+    """A sweeper that lives on."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.start()
+
+    def start(self) -> None:
+        self._sweeper = Sweeper(self.world.management())
+
+    async def pass_by(self, span: int, step: int = MINUTE) -> None:
+        """Let `span` go by, with a sweep at its beginning and after each `step`."""
+        await self._sweeper.run()
+        for _ in range(span // step):
+            self.world.clock.advance(step)
+            await self._sweeper.run()
+
+
+async def test_L4_rows_move_only_once_the_clock_was_even_for_an_hour_after_the_start() -> None:
+    world = await a_world()
+    world.clock.advance(10 * DAY)
+    sweeping = Sweeping(world)
+    await sweeping.pass_by(SETTLE - 1, SETTLE - 1)
+    assert world.told("promo") == ["created"]
+    sweeping.start()  # a new process begins anew
+    await sweeping.pass_by(SETTLE - 1, SETTLE - 1)
+    assert world.told("promo") == ["created"]
+    await sweeping.pass_by(1, 1)
+    assert world.link("promo").state is State.TOMBSTONED
+
+
+async def test_L4_a_clock_that_is_years_ahead_for_a_while_ends_no_link_and_frees_no_code() -> None:
+    """It would else expire and free everything within seconds, for good."""
+    world = await a_world()
+    world.keep(
+        a_link(
+            code="gone",
+            state=State.QUARANTINED,
+            tombstoned_at=NOW - 40 * DAY,
+            changed_at=NOW - 10 * DAY,
+            cause=Cause.DELETED,
+        )
+    )
+    world.kept.due.add((NOW - 40 * DAY + YEAR, "gone"))
+    before = dict(world.kept.links)
+    sweeping = Sweeping(world)
+    await sweeping.pass_by(2 * SETTLE)
+    with structlog.testing.capture_logs() as logs:
+        world.clock.at += 6 * YEAR
+        await sweeping.pass_by(50 * MINUTE)
+        world.clock.at -= 6 * YEAR
+        await sweeping.pass_by(2 * SETTLE)
+    assert world.kept.links == before
+    assert world.told("promo") == ["created"]
+    jumps = [line["milliseconds"] for line in logs if line["event"].startswith("clock jumped")]
+    assert jumps == [6 * YEAR, -6 * YEAR]
+    assert await state_after(world, 10 * DAY) is State.TOMBSTONED  # its hint is still there
+
+
+@pytest.mark.parametrize("start", [True, False])
+async def test_L4_a_jump_ahead_that_comes_with_a_start_is_waited_out_too(start: bool) -> None:
+    world = await a_world()
+    sweeping = Sweeping(world)
+    world.clock.at += 6 * YEAR
+    if start:
+        sweeping.start()
+    await sweeping.pass_by(SETTLE - MINUTE)
+    world.clock.at -= 6 * YEAR
+    await sweeping.pass_by(2 * SETTLE)
+    assert world.told("promo") == ["created"]
+
+
+async def test_L4_jumps_that_keep_coming_keep_rows_where_they_are() -> None:
+    world = await a_world()
+    world.clock.advance(10 * DAY)
+    sweeping = Sweeping(world)
+    for jump in (6 * SECOND, -6 * SECOND, YEAR, -YEAR) * 5:
+        world.clock.at += jump
+        await sweeping.pass_by(SETTLE - MINUTE)
+    assert world.link("promo").state is State.ACTIVE
+    await sweeping.pass_by(MINUTE)
+    assert world.link("promo").state is State.TOMBSTONED
+
+
+async def test_L4_a_clock_that_was_set_for_good_is_believed_after_an_hour() -> None:
+    world = await a_world()
+    sweeping = Sweeping(world)
+    await sweeping.pass_by(2 * SETTLE)
+    world.clock.at += 10 * DAY
+    await sweeping.pass_by(SETTLE - MINUTE)
+    assert world.link("promo").state is State.ACTIVE
+    await sweeping.pass_by(MINUTE)
+    assert world.link("promo").state is State.TOMBSTONED
+
+
+async def test_L4_a_clock_that_was_set_back_is_waited_for_too() -> None:
+    world = await a_world()
+    sweeping = Sweeping(world)
+    world.clock.advance(10 * DAY)
+    await sweeping.pass_by(SETTLE - MINUTE)
+    world.clock.at -= MINUTE
+    await sweeping.pass_by(SETTLE - MINUTE)
+    assert world.link("promo").state is State.ACTIVE
+    await sweeping.pass_by(MINUTE)
+    assert world.link("promo").state is State.TOMBSTONED
+
+
+@pytest.mark.parametrize("drift", [5 * SECOND, -5 * SECOND, 100])
+async def test_L4_a_clock_that_is_corrected_bit_by_bit_is_even(drift: int) -> None:
+    world = await a_world()
+    world.clock.advance(10 * DAY)
+    sweeping = Sweeping(world)
+    for _ in range(SETTLE // MINUTE + 1):
+        world.clock.at += drift
+        await sweeping.pass_by(MINUTE)
+    assert world.link("promo").state is State.TOMBSTONED
+
+
+async def test_L4_the_links_of_a_batch_are_looked_at_together_to_share_commits() -> None:
+    world = World()
+    for n in range(50):
+        await world.management().create(
+            a_create(code=f"promo{n}", token=str(n), expires_at=NOW + 1)
+        )
+    world.clock.advance(1)
+    under_way = most = 0
+
+    async def gate(method: str, done: bool) -> None:
+        nonlocal under_way, most
+        if method == "change":
+            under_way += -1 if done else 1
+            most = max(most, under_way)
+            await asyncio.sleep(0)
+
+    await sweep(world, gate)
+    assert most >= 50
+    assert {link.state for link in world.kept.links.values()} == {State.TOMBSTONED}
+
+
+async def test_L4_when_the_store_fails_for_one_of_a_batch_no_hint_of_it_is_dropped() -> None:
+    world = World()
+    for n in range(50):
+        await world.management().create(
+            a_create(code=f"promo{n}", token=str(n), expires_at=NOW + 1)
+        )
+    world.clock.advance(1)
+    due = set(world.kept.due)
+    with pytest.raises(StoreUnavailable):
+        await sweep(world, FailsAt(30, False, StoreUnavailable("lost")))
+    assert due <= world.kept.due
+    await sweep(world)
+    assert {link.state for link in world.kept.links.values()} == {State.TOMBSTONED}
+    world.check_events()

@@ -74,7 +74,6 @@ class ApiServer:
             await self._task
         self._task = None
 
-
     async def _sweep(self) -> None:
         """Cut off connections that take longer than HEAD_SECONDS to send a request's head.
 

@@ -139,13 +139,13 @@ def _sole(settings: Settings) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             lock.seek(0)
-            with contextlib.suppress(ValueError):
+            holder = ""
+            with contextlib.suppress(ValueError, LookupError, TypeError):  # it may be at its end
                 holder = f" (process {json.load(lock)['pid']})"
-                raise Problem(
-                    f"a demo{holder} already runs on {settings.data}/; stop it, or choose another"
-                    " --data, --folder and ports"
-                ) from None
-            raise
+            raise Problem(
+                f"a demo{holder} already runs on {settings.data}/; stop it, or choose another"
+                " --data, --folder and ports"
+            ) from None
         lock.truncate(0)
         json.dump({"pid": os.getpid(), "ops": f"{HOST}:{settings.ops_port}"}, lock)
         lock.flush()

@@ -163,7 +163,7 @@ async def forever(
             failing.pop(name, None)
         except Exception as error:  # a loop that ends would stop the lifecycle unseen
             failures += 1
-            failing[name] = str(error)
+            failing[name] = str(error) or repr(error)
             log.exception("loop failed", loop=name, failures=failures)
         backoff = min(_PAUSES[name] * 2 ** min(failures, _DOUBLINGS), _BACKOFF_CAP)
         await sleep(backoff * (1 - chance() / 2) if failures else _PAUSES[name])

@@ -18,7 +18,6 @@ from shortlink_operator.plan import HELD
 
 _CLAIMS = 200
 _ROWS = 40
-_PROBLEMS = 8
 _COUNTED = 10_000
 _FRAME = 7
 """Lines around the rows: title, borders, headings, and what is left out."""
@@ -35,15 +34,16 @@ class Screen:
         self._settings = settings
         self._owners = frozenset(owners)
 
-    async def render(self, height: int) -> Group:
+    async def render(self, console: Console, height: int) -> Group:
         """What needs somebody's attention, and under it a table of links, in `height` lines."""
         for code, generation, _ in self._platform.clicks.drain():
             if len(self.clicks) < _COUNTED or (code, generation) in self.clicks:
                 self.clicks[code, generation] += 1
-        problems = [Text(f"! {problem}", "yellow") for problem in self._problems()]
-        if len(problems) > _PROBLEMS:
-            rest = len(problems) - _PROBLEMS
-            problems[_PROBLEMS:] = [Text(f"  and {rest} more, see the log", "yellow")]
+        found = [Text(f"! {problem}", "yellow") for problem in self._problems()]
+        problems, taken = _fitting(found, console, height // 2)
+        if rest := len(found) - len(problems):
+            problems.append(Text(f"  and {rest} more, see the log", "yellow"))
+            taken += 1
         try:
             links = await self._links()
         except Exception as error:  # the screen may not end what it shows
@@ -52,7 +52,7 @@ class Screen:
         for heading in ("code", "target", "state", "expires", "clicks", "made by"):
             number = heading == "clicks"
             table.add_column(heading, no_wrap=True, justify="right" if number else "left")
-        rows = max(1, min(_ROWS, height - len(problems) - _FRAME))
+        rows = max(1, min(_ROWS, height - taken - _FRAME))
         for link in links[:rows]:
             self._row(table, link)
         notes = [Text("  and more links", "dim")] if len(links) > rows else []
@@ -104,18 +104,29 @@ class Screen:
             yield from (f"{folder}/{note}" for note in scan.notes)
 
 
+def _fitting(texts: list[Text], console: Console, most: int) -> tuple[list[Text], int]:
+    """The first of `texts`, as far as `most` lines hold more than one, and the lines it takes."""
+    taken = 0
+    for number, text in enumerate(texts):
+        size = len(text.wrap(console, console.width))
+        if number and taken + size > most:
+            return texts[:number], taken
+        taken += size
+    return texts, taken
+
+
 async def show(screen: Screen, console: Console) -> None:
     """Keep the screen up to date until cancelled; without a terminal, print what changed."""
     if not console.is_terminal:
         last = ""
         while True:
             with console.capture() as captured:
-                console.print(await screen.render(_ROWS))
+                console.print(await screen.render(console, _ROWS))
             if (text := captured.get()) != last:
                 console.out(text, highlight=False)
             last = text
             await asyncio.sleep(1.0)
     with Live(console=console, auto_refresh=False) as live:
         while True:
-            live.update(await screen.render(console.height), refresh=True)
+            live.update(await screen.render(console, console.height), refresh=True)
             await asyncio.sleep(0.5)

@@ -63,12 +63,16 @@ class Sqlite:
             self._use_wal(connection)
         with self._opening():
             migrate(self.writer, self.where)
+        self._inode = self._there()
 
     def check(self) -> None:
         """Make sure, by reading alone, that the file is a store of this release's version.
 
         Raises StoreUnsuitable and StoreUnavailable.
         """
+        self._inode = self._there()
+        if self._inode is None:  # SQLite would make it
+            raise StoreUnsuitable(f"there is no {self.where}: start a demo, or name another file")
         with self._opening(), self.reader.connect() as connection:
             version = check_version(connection, self.where)
         if version < len(MIGRATIONS):
@@ -91,17 +95,17 @@ class Sqlite:
 
         A removed file can be written, and is gone with the process.
         """
-        try:
-            there = os.stat(self.where).st_ino
-        except FileNotFoundError:
-            there = None
-        if self._inode is None:
-            self._inode = there
-        elif there != self._inode:
+        if self._there() != self._inode:
             raise StoreUnavailable(
                 f"{self.where} was removed or replaced while in use; put it back, or stop and"
                 " start again on what is there now"
             )
+
+    def _there(self) -> int | None:
+        try:
+            return os.stat(self.where).st_ino
+        except OSError:
+            return None
 
     def explain(self, error: DBAPIError) -> StoreError:
         """What a failed call comes to, with what to do about it."""
