@@ -148,7 +148,7 @@ def due_times(link: Link, policy: Policy) -> tuple[int, ...]:
             return (link.expires_at,)
         # Never before the change itself, so that a sweeper that is just dropping an older hint
         # can't drop this one.
-        return (max(link.changed_at + 1, link.expires_at - policy.expiring_ahead), link.expires_at)
+        return (max(link.changed_at, link.expires_at - policy.expiring_ahead), link.expires_at)
     if link.state is State.TOMBSTONED:
         return (_tombstoned_at(link) + policy.grace,)
     if link.state is State.QUARANTINED:
