@@ -49,7 +49,7 @@ def main() -> int:
     path = HERE / "results" / "creates.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps({"rows": rows, "peak_mib": peak}, indent=2) + "\n")
-    print(f"Figures: {path}")
+    print(f"Figures: {path.relative_to(HERE.parent)}")
     return 0
 
 

@@ -273,7 +273,7 @@ def _report(runs: dict[str, list[Run]], memory: float) -> None:
         "runs": {name: [asdict(run) for run in turns] for name, turns in runs.items()},
     }
     path.write_text(json.dumps(record, indent=2) + "\n")
-    print(f"Figures: {path}")
+    print(f"Figures: {path.relative_to(HERE.parent)}")
 
 
 def _cpu_model() -> str:
