@@ -3,9 +3,14 @@ each time, except in `make prove`."""
 
 import os
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 
-settings.register_profile("shortlink", deadline=None, derandomize=not LONG)
+settings.register_profile(
+    "shortlink",
+    deadline=None,
+    derandomize=not LONG,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("shortlink")

@@ -260,7 +260,7 @@ _numbers = itertools.count()
 @settings(
     max_examples=60,
     deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
     # Without Phase.shrink: with a sync for each write it would take minutes.
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )
