@@ -95,7 +95,8 @@ class Embedded:
     @classmethod
     async def open(cls, settings: Settings, policy: Policy, clock: Clock, keys: Keys) -> Self:
         """Open the store and listen. Raises StoreError, OSError, Refused (policy)."""
-        async with AsyncExitStack() as closing:
+        closing = AsyncExitStack()
+        try:
             policy = replace(policy, own_hosts=policy.own_hosts | settings.own_hosts)
             if refusal := check_policy(policy, production=False):
                 raise Refused(refusal)
@@ -126,9 +127,11 @@ class Embedded:
                 reconciler,
                 Sweeper(management),
                 Relay(store, AuditLog(settings.data / AUDIT_LOG)),
-                closing.pop_all(),
+                closing,
             )
-        raise AssertionError("unreachable")
+        except BaseException:
+            await closing.aclose()
+            raise
 
     async def __aenter__(self) -> Self:
         return self
