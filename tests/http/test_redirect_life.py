@@ -217,7 +217,6 @@ async def test_processes_can_share_a_port(site: Site) -> None:
     await second.close(0)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="a process of its own needs uvloop")
 async def test_a_process_of_its_own_serves_the_store_and_ends_well_on_sigterm(
     site: Site, tmp_path: Path
 ) -> None:

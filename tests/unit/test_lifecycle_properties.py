@@ -278,7 +278,6 @@ def test_L1_N1_a_link_is_announced_once_for_an_expiry() -> None:
     assert first.id == edited.id != extended.id
 
 
-@pytest.mark.skipif(not hasattr(time, "tzset"), reason="the C library has no time zones")
 @pytest.mark.parametrize("zone", ["Asia/Kolkata", "America/New_York", "Pacific/Kiritimati"])
 def test_L1_the_machines_time_zone_has_no_influence(
     zone: str, monkeypatch: pytest.MonkeyPatch
