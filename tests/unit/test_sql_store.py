@@ -255,7 +255,6 @@ def unprivileged() -> Iterator[Path]:
             os.seteuid(was)
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="has no users as POSIX means them")
 async def test_a_directory_that_is_not_writable_is_refused(path: Path) -> None:
     await open_sql_store(path).close()  # imports what is read on first use
     with unprivileged() as directory:
@@ -264,7 +263,6 @@ async def test_a_directory_that_is_not_writable_is_refused(path: Path) -> None:
             open_sql_store(directory / "links.db")
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="has no users as POSIX means them")
 async def test_a_file_that_is_not_writable_is_refused(path: Path) -> None:
     await open_sql_store(path).close()  # imports what is read on first use
     with unprivileged() as directory:
