@@ -7,10 +7,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench prove lock clean python run-set dev-set
+.PHONY: help demo test check parts up down status logs test-real drill bench prove lock clean python run-set dev-set
 
 help:  ## List these targets
-	@$(PYTHON) -c 'import re; [print("make %-6s %s" % line) for line in re.findall(r"^(\w+):.*?## (.*)$$", open("Makefile").read(), re.M)]'
+	@$(PYTHON) -c 'import re; [print("make %-9s %s" % line) for line in re.findall(r"^([\w-]+):.*?## (.*)$$", open("Makefile").read(), re.M)]'
 
 demo: run-set  ## Run the platform on this machine; ONCE=1: prove that it works, and end
 	@$(BIN)/shortlink demo $(if $(ONCE),--once) $(ARGS)
@@ -25,6 +25,31 @@ check: dev-set  ## Lint, formatting, types, and the layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
+parts: dev-set  ## Get the real parts of three regions (Linux, root); once, into a cache
+	$(BIN)/python -m local.parts $(ARGS)
+
+up: parts  ## Run three regions on this machine, or heal what was killed
+	$(BIN)/python -m local up
+
+down: dev-set  ## End the three regions and remove all that they left
+	$(BIN)/python -m local down
+
+status: dev-set  ## Show what runs where in the three regions
+	@$(BIN)/python -m local status
+
+logs: dev-set  ## Show a region's logs: make logs R=us-east-1 [C=kubelet]
+	@$(BIN)/python -m local logs $(R) $(C)
+
+# The second driver keeps the same contract; the platform is taken down last, to see what it leaves.
+test-real: up  ## Run the contract and the tests on the real parts; ends the three regions
+	$(BIN)/python -m pytest tests/contract tests/real --stores sqlite,postgresql,cassandra \
+		--ignore=tests/real/test_platform_leaves_nothing.py
+	$(BIN)/python -m pytest tests/contract --stores cassandra-native
+	$(BIN)/python -m pytest tests/real/test_platform_leaves_nothing.py
+
+drill: dev-set  ## Break the three regions on purpose and count what was lost: make drill D=outages
+	$(BIN)/python -m tests.drills.$(D) $(ARGS)
+
 bench: dev-set  ## Run the side-by-side benchmarks
 	$(BIN)/python -m bench $(ARGS)
 
@@ -37,7 +62,8 @@ COMPILE = $(BIN)/uv pip compile --quiet pyproject.toml --universal --python-vers
 
 lock: dev-set  ## Lock the dependencies anew, after a change in pyproject.toml
 	$(COMPILE) --group build -o requirements/run.txt
-	$(COMPILE) --group build --group dev -c requirements/run.txt -o requirements/dev.txt
+	$(COMPILE) --extra regions -c requirements/run.txt -o requirements/regions.txt
+	$(COMPILE) --group build --group dev --extra regions --extra stacks -c requirements/regions.txt -o requirements/dev.txt
 
 clean:  ## Remove .venv and all caches; the demo's data in .shortlink/ and links/ stays
 	rm -rf .venv .cache .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
