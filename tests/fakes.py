@@ -3,10 +3,11 @@
 It passes the contract suite (tests/contract), so what is shown on it holds for every store.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from shortlink.links.codes import SLOTS
 from shortlink.links.model import Event, Link
 from shortlink.store.port import Claim, Due
 
@@ -127,6 +128,11 @@ class MemoryStore:
         async with self._call("find_claim") as kept:
             claim = kept.claims.get(key)
         return claim
+
+    async def slots(self) -> Collection[int]:
+        async with self._call("slots"):
+            pass
+        return range(SLOTS)
 
     async def ping(self) -> None:
         async with self._call("ping"):

@@ -18,12 +18,13 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 from sqlalchemy import event as sqlalchemy_event
+from sqlalchemy.exc import DBAPIError
 
 from shortlink.links.model import EventKind, Link, event
 from shortlink.store import schema, workers
 from shortlink.store import sqlite as sqlite_module
 from shortlink.store.port import StoreError, StoreFull, StoreUnavailable, StoreUnsuitable
-from shortlink.store.sql import SqlStore, open_sql_store
+from shortlink.store.sql import READERS, SqlStore, open_sql_store
 from tests.samples import NOW, a_link
 
 TABLES = {"links", "due", "events", "claims", "installation", "schema_version"}
@@ -150,6 +151,45 @@ async def test_a_file_that_another_process_locks_is_unavailable(path: Path) -> N
         assert await store.get("promo") is None  # reads go on
     assert await store.create(a_link(), (), ()) == a_link()
     await store.close()
+
+
+class Hopeful(sqlite_module.Sqlite):
+    """Takes every failure for one that passes, as a server's may."""
+
+    def passing(self, _error: DBAPIError) -> bool:
+        return True
+
+
+async def hopeful(path: Path, pause: Callable[[int], None]) -> SqlStore:
+    await open_sql_store(path).close()
+    database = Hopeful(path, READERS)
+    database.prepare()
+    return SqlStore(database, pause)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_what_may_pass_is_tried_again_a_few_times_and_then_told(path: Path) -> None:
+    pauses: list[int] = []
+    store = await hopeful(path, pauses.append)
+    with locked(path), pytest.raises(StoreUnavailable, match="is locked"):
+        await store.create(a_link(), (), ())
+    assert pauses == [1, 2]
+    await store.close()
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_writes_that_met_what_passes_all_succeed_in_the_end(path: Path) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as holder:
+
+        def let_go(_attempt: int) -> None:
+            holder.execute("ROLLBACK")
+
+        store = await hopeful(path, let_go)
+        holder.execute("BEGIN IMMEDIATE")
+        links = [a_link(code=f"code{n}") for n in range(20)]
+        held = await asyncio.gather(*(store.create(link, (), ()) for link in links))
+        assert held == links
+        await store.close()
 
 
 @pytest.mark.usefixtures("impatient")

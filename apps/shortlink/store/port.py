@@ -3,7 +3,7 @@
 The contract suite (tests/contract) states each promise as a test; every adapter passes it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -48,6 +48,13 @@ class StoreUnsuitable(StoreError):
     """It can't be used at all: of a newer version, not a store, or not writable."""
 
 
+class NotFoundHere(Exception):
+    """Nothing here, and elsewhere was not asked: too many unknown codes already were.
+
+    An answer of not found that no cache may keep.
+    """
+
+
 class LinkStore(Protocol):
     """Links, their hints, claims and pending events. All times are milliseconds UTC.
 
@@ -58,6 +65,9 @@ class LinkStore(Protocol):
 
     async def install(self, slot_key: bytes) -> bytes:
         """Keep `slot_key` if none is kept yet; the key in force, which the first writer chose."""
+
+    async def slots(self) -> Collection[int]:
+        """The slots in which this process may draw codes; empty when it may draw none."""
 
     async def create(self, link: Link, events: Sequence[Event], due: Sequence[int]) -> Link:
         """Insert `link` if its code was never used; the link that holds the code now.
@@ -76,7 +86,10 @@ class LinkStore(Protocol):
         """
 
     async def get(self, code: str) -> Link | None:
-        """The link as last written, or None when the code was never used."""
+        """The link as last written, or None when the code was never used.
+
+        Raises NotFoundHere when only a part of the store was asked.
+        """
 
     async def by_owner(self, owner: str, after: str, limit: int) -> Sequence[Link]:
         """Links last held by `owner`, by code, starting behind the code `after`."""

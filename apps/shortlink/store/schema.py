@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import sqlalchemy
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -16,7 +17,6 @@ from sqlalchemy import (
     MetaData,
     Row,
     Table,
-    Text,
     delete,
     false,
     func,
@@ -29,6 +29,9 @@ from shortlink.links.model import Cause, Event, EventKind, Link, State
 from shortlink.store.port import StoreUnsuitable
 
 metadata = MetaData()
+
+# Ordered and told apart by its bytes, which is SQLite's own way; PostgreSQL's is the database's.
+Text = sqlalchemy.Text().with_variant(sqlalchemy.Text(collation="C"), "postgresql")
 
 links = Table(
     "links",
@@ -226,15 +229,15 @@ def check_version(connection: Connection, where: str) -> int:
         if tables:
             raise StoreUnsuitable(
                 f"{where} is another program's database (it has the table {tables[0]}); name"
-                " another file"
+                " another"
             )
         return 0
     version = connection.scalar(select(func.max(schema_version.c.version))) or 0
     if version > len(MIGRATIONS):
         raise StoreUnsuitable(
             f"{where} has schema version {version}, of a newer release; this one knows versions"
-            f" up to {len(MIGRATIONS)}. Run the newer release, or name another file. Nothing was"
-            " changed"
+            f" up to {len(MIGRATIONS)}. Run the newer release, or name another database. Nothing"
+            " was changed"
         )
     return version
 

@@ -5,15 +5,18 @@ that many callers share the cost of a sync. A few threads read, each statement o
 a read sees every write that was acknowledged before it began.
 """
 
-from collections.abc import Callable, Sequence
+import random
+import time
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from sqlalchemy import (
     Connection,
     Engine,
+    Insert,
     Row,
     Select,
     Table,
@@ -23,12 +26,13 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.dialects.sqlite import Insert
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
+from shortlink.links.codes import SLOTS
 from shortlink.links.model import Event, Link
 from shortlink.store import schema
-from shortlink.store.port import Claim, Due
+from shortlink.store.port import Claim, Due, StoreError
+from shortlink.store.postgres import Postgres
 from shortlink.store.schema import as_event, as_link, event_row, link_row
 from shortlink.store.sqlite import Sqlite
 from shortlink.store.workers import Job, Workers
@@ -36,6 +40,10 @@ from shortlink.store.workers import Job, Workers
 READERS = 2
 _WRITES_PER_COMMIT = 256
 _READS_PER_TURN = 16
+
+_ATTEMPTS = 3
+_PAUSE = 0.05
+"""Seconds, at most and times the attempt's number, before a failed group is tried again."""
 
 _SLOT_KEY = "slot_key"
 
@@ -81,6 +89,31 @@ _SLOT_KEY_IN_FORCE = select(schema.installation.c.value).where(
 _PING = select(literal(1))
 
 
+class Database(Protocol):
+    """What differs from one database to the next. `where` names it in messages; `writer` makes
+    transactions, and `reader` lets each statement stand alone.
+    """
+
+    where: str
+    writer: Engine
+    reader: Engine
+
+    def add(self, table: Table) -> Insert:
+        """Insert rows into `table`; a row that is there already stays as it is."""
+
+    def check_place(self) -> None:
+        """Raise StoreUnavailable if what was opened is no longer what its name leads to."""
+
+    def passing(self, error: DBAPIError) -> bool:
+        """Whether the same calls may well succeed if they are repeated now."""
+
+    def explain(self, error: DBAPIError) -> StoreError:
+        """What a failed call comes to, with what to do about it."""
+
+    def dispose(self) -> None:
+        """Close all connections."""
+
+
 def open_sql_store(path: Path, *, as_it_is: bool = False) -> "SqlStore":
     """The store in the SQLite file at `path`, made or brought to this release's version.
 
@@ -101,27 +134,44 @@ def open_sql_store(path: Path, *, as_it_is: bool = False) -> "SqlStore":
     return SqlStore(database)
 
 
-class SqlStore:
-    """Keeps the promises of `LinkStore` in `database`, whose schema is up to date."""
+def open_postgres_store(url: str) -> "SqlStore":
+    """The store in the PostgreSQL database at `url`, brought to this release's version.
 
-    def __init__(self, database: Sqlite) -> None:
+    Blocks for as long as that takes. Raises StoreUnsuitable, StoreUnavailable and StoreFull;
+    no message has the password.
+    """
+    database = Postgres(url, READERS)
+    try:
+        database.prepare()
+    except BaseException:
+        database.dispose()
+        raise
+    return SqlStore(database)
+
+
+def _pause(attempt: int) -> None:
+    time.sleep(random.uniform(0, _PAUSE * attempt))  # noqa: S311
+
+
+class SqlStore:
+    """Keeps the promises of `LinkStore` in `database`, whose schema is up to date.
+
+    `pause` is called in a worker's thread between attempts, with the number of those made.
+    """
+
+    def __init__(self, database: Database, pause: Callable[[int], None] = _pause) -> None:
         self._database = database
+        self._pause = pause
         self._writer = Workers(
             database.where, 1, _WRITES_PER_COMMIT, partial(self._serve, database.writer, _write)
         )
         self._readers = Workers(
             database.where, READERS, _READS_PER_TURN, partial(self._serve, database.reader, _read)
         )
-        self._add_link = self._add(_links)
-        self._add_due = self._add(_due)
-        self._add_event = self._add(_events)
-        self._add_claim = self._add(_claims)
-        self._add_installation = self._add(schema.installation)
-
-    def _add(self, table: Table) -> Insert:
-        """Insert rows into `table`; a row that is there already stays as it is."""
-        statement = self._database.insert(table).on_conflict_do_nothing()
-        return statement.execution_options(preserve_rowcount=True)
+        self._add_link, self._add_due, self._add_event, self._add_claim, self._add_installation = (
+            database.add(table).execution_options(preserve_rowcount=True)
+            for table in (_links, _due, _events, _claims, schema.installation)
+        )
 
     # Links
 
@@ -200,23 +250,27 @@ class SqlStore:
 
     async def claim(self, claim: Claim) -> Claim:
         def write(connection: Connection) -> Claim:
-            connection.execute(self._add_claim, asdict(claim))
-            return _as_claim(connection.execute(_CLAIM, {"key": claim.key}).one())
+            # Another process may release the claim between the two statements.
+            while connection.execute(self._add_claim, asdict(claim)).rowcount == 0:
+                held = connection.execute(_CLAIM, {"key": claim.key}).one_or_none()
+                if held is not None:
+                    return _as_claim(held)
+            return claim
 
         return await self._writer.run(write)
 
     async def reclaim(self, old: Claim, new: Claim | None) -> bool:
         def write(connection: Connection) -> bool:
-            row = connection.execute(_CLAIM, {"key": old.key}).one_or_none()
-            held = None if row is None else _as_claim(row)
-            if held == new:
-                return True
+            # Looked at only afterwards: then it is known whether another call was the same.
             same = [column == getattr(old, column.name) for column in _claims.c]
             if new is None:
-                return connection.execute(delete(_claims).where(*same)).rowcount == 1
-            return (
-                connection.execute(update(_claims).where(*same).values(asdict(new))).rowcount == 1
-            )
+                done = connection.execute(delete(_claims).where(*same))
+            else:
+                done = connection.execute(update(_claims).where(*same).values(asdict(new)))
+            if done.rowcount == 1:
+                return True
+            row = connection.execute(_CLAIM, {"key": old.key}).one_or_none()
+            return (None if row is None else _as_claim(row)) == new
 
         return await self._writer.run(write)
 
@@ -229,6 +283,9 @@ class SqlStore:
         return None if row is None else _as_claim(row)
 
     # The store itself
+
+    async def slots(self) -> Collection[int]:
+        return range(SLOTS)
 
     async def ping(self) -> None:
         await self._one(_PING, {})
@@ -256,26 +313,45 @@ class SqlStore:
             lambda connection: connection.execute(statement, values).all()
         )
 
-    def _serve(self, engine: Engine, attempt: _Attempt, jobs: Sequence[Job]) -> None:
-        try:
-            with engine.begin() as connection:
-                self._database.check_place()
-                for job in jobs:
-                    attempt(job, connection)
-        except DBAPIError as error:
+    def _serve(self, engine: Engine, work: _Attempt, jobs: Sequence[Job]) -> None:
+        # Repeating is safe though the outcome is unknown: LinkStore's writes promise it.
+        for attempt in range(1, _ATTEMPTS + 1):
             for job in jobs:
-                if job.error is None:
-                    job.error = self._database.explain(error)
-                    job.error.__cause__ = error
+                job.result = job.error = None
+            try:
+                with engine.begin() as connection:
+                    self._database.check_place()
+                    for job in jobs:
+                        work(job, connection)
+                return
+            except DBAPIError as error:
+                if attempt == _ATTEMPTS or not self._database.passing(error):
+                    for job in jobs:
+                        if job.error is None:
+                            job.error = self._database.explain(error)
+                            job.error.__cause__ = error
+                    return
+                self._pause(attempt)
+                if len(jobs) > 1 and not error.connection_invalidated:
+                    # Two groups that cross each other's rows would do so again.
+                    for job in jobs:
+                        self._serve(engine, work, [job])
+                    return
 
 
 def _read(job: Job, connection: Connection) -> None:
-    """Do `job`. Raises what is no fault of its own, for that may concern the whole group."""
+    """Do `job`. Raises what is no fault of its own, for that may concern the whole group.
+
+    A value that the database can't take is a ValueError.
+    """
     try:
         job.result = job.work(connection)
+    except (DataError, IntegrityError) as error:
+        job.error = ValueError(str(error.orig))
+        job.error.__cause__ = error
+    except DBAPIError:
+        raise
     except Exception as error:
-        if isinstance(error, DBAPIError) and not isinstance(error, DataError | IntegrityError):
-            raise
         job.error = error
 
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event
-from sqlalchemy.dialects.sqlite import Insert, insert
+from sqlalchemy import URL, Connection, Engine, Insert, Table, create_engine, event
+from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.exc import DBAPIError
 
 from shortlink.store.port import StoreError, StoreFull, StoreUnavailable, StoreUnsuitable
@@ -49,9 +49,9 @@ class Sqlite:
             **options,
         )
 
-    def insert(self, table: Any) -> Insert:
-        """An INSERT that can say what happens on a conflict."""
-        return insert(table)
+    def add(self, table: Table) -> Insert:
+        """Insert rows into `table`; a row that is there already stays as it is."""
+        return insert(table).on_conflict_do_nothing()
 
     def prepare(self) -> None:
         """Make the file a store of this release's version, or leave it as it is and raise.
@@ -106,6 +106,10 @@ class Sqlite:
             return os.stat(self.where).st_ino
         except OSError:
             return None
+
+    def passing(self, _error: DBAPIError) -> bool:
+        """Never: the driver waited for the lock already, and nothing else passes by itself."""
+        return False
 
     def explain(self, error: DBAPIError) -> StoreError:
         """What a failed call comes to, with what to do about it."""
