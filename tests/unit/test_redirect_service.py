@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from shortlink.cache.memory import FILL_LIMIT
+from shortlink.cache.second import Looked
 from shortlink.clock import HandClock
 from shortlink.links.model import Cause, Link, State
 from shortlink.links.policy import CACHE_BOUND
@@ -14,7 +16,7 @@ from shortlink.redirect.counters import Clicks, GoneHits
 from shortlink.redirect.ops import Ops
 from shortlink.redirect.responses import Response
 from shortlink.redirect.service import RedirectService, path_of
-from shortlink.store.port import StoreUnavailable
+from shortlink.store.port import NotFoundHere, StoreUnavailable
 from tests import samples
 from tests.redirect_rig import Source, ask, header
 from tests.samples import NOW
@@ -210,6 +212,105 @@ async def test_store_reads_under_way_are_bounded() -> None:
         rig.store.release(code)
     assert [one.status for one in await asyncio.gather(*waiting)] == [404, 404, 404]
     assert await rig.status("/ccc") == 404
+
+
+# The second level
+
+
+class Second:
+    """A SecondLevel that says what it is told to."""
+
+    def __init__(self) -> None:
+        self.says = Looked(moment=7)
+        self.asked: list[str] = []
+        self.filled: list[tuple[Link, int]] = []
+
+    async def get(self, code: str) -> Looked:
+        self.asked.append(code)
+        return self.says
+
+    def fill(self, link: Link, moment: int) -> None:
+        self.filled.append((link, moment))
+
+
+async def test_k1_what_the_second_level_has_is_read_from_no_store() -> None:
+    second = Second()
+    rig = Rig(second=second)
+    second.says = Looked(a_link(target=NEW), rig.hand.clock.steady(), 7)
+    assert [await rig.location() for _ in range(3)] == [NEW] * 3
+    assert second.asked == ["promo"]
+    assert rig.store.reads == []
+    assert second.filled == []
+    assert rig.metric("store_reads_total") == 0
+
+
+async def test_k1_what_the_store_has_fills_the_second_level_if_it_wants_it() -> None:
+    second = Second()
+    rig = Rig(second=second)
+    await rig.status("/promo")
+    await rig.status("/none1")
+    second.says = Looked()
+    rig.store.links["other"] = a_link(code="other")
+    await rig.status("/other")
+    assert rig.store.reads == ["promo", "none1", "other"]
+    assert second.filled == [(a_link(), 7)]
+
+
+async def test_l5_the_bound_counts_from_the_store_read_over_both_levels() -> None:
+    second = Second()
+    rig = Rig(second=second)
+    second.says = Looked(a_link(target=NEW), rig.hand.clock.steady(), 7)
+    rig.hand.advance(CACHE_BOUND - 1)
+    assert await rig.location() == NEW
+    rig.hand.advance(1)
+    assert await rig.location() == samples.TARGET  # both levels' entries are too old
+    assert second.asked == ["promo", "promo"]
+    assert rig.store.reads == ["promo"]
+
+
+async def test_what_the_second_level_has_is_kept_in_memory_though_its_read_is_long_ago() -> None:
+    second = Second()
+    rig = Rig(second=second)
+    second.says = Looked(a_link(), rig.hand.clock.steady(), 7)
+    rig.hand.advance(FILL_LIMIT + 1)
+    for _ in range(5):
+        await rig.status("/promo")
+    assert second.asked == ["promo"]
+
+
+async def test_k4_memory_that_knows_newer_does_not_believe_the_second_level() -> None:
+    second = Second()
+    rig = Rig(second=second)
+    new = a_link(version=2, target=NEW)
+    rig.store.links["promo"] = new
+    rig.service.changed(new)
+    rig.hand.advance(CACHE_BOUND)
+    second.says = Looked(a_link(), rig.hand.clock.steady(), 7)
+    assert await rig.location() == NEW
+    assert rig.store.reads == ["promo"]
+
+
+async def test_nothing_found_here_is_404_and_no_cache_keeps_it() -> None:
+    second = Second()
+    rig = Rig(second=second)
+    rig.store.error = NotFoundHere()
+    with capture_logs() as logs:
+        assert [await rig.status("/promo") for _ in range(2)] == [404, 404]
+    assert logs == []
+    assert rig.store.reads == ["promo", "promo"]
+    assert second.filled == []
+    assert rig.metric("store_read_errors_total") == 0
+    rig.store.error = None
+    assert await rig.status("/promo") == 302
+
+
+async def test_nothing_found_here_ends_an_outage() -> None:
+    rig = Rig()
+    with capture_logs() as logs:
+        for error in (StoreUnavailable("down"), NotFoundHere()):
+            rig.store.error = error
+            await rig.status("/promo")
+    assert logs[-1]["event"] == "store answers again"
 
 
 # A failing store

@@ -83,8 +83,13 @@ class MemoryCache(Generic[R]):
         """Whatever is kept for `code`, servable or not."""
         return self.entries.get(_key(code))
 
-    def put(self, link: Link | None, code: str, read_began: int) -> Entry[R] | None:
+    def put(
+        self, link: Link | None, code: str, read_began: int, asked: int | None = None
+    ) -> Entry[R] | None:
         """Fill with what a store read, begun at `read_began` (steady), found for `code`.
+
+        `asked` is when another cache was asked that had kept what was read: then FILL_LIMIT
+        counts from there, for that cache keeps only the newest.
 
         Returns the entry to answer with: the newest known, kept or not. None when the store
         gave something older than what is known, and what is known is too old to be served.
@@ -96,7 +101,8 @@ class MemoryCache(Generic[R]):
             if self._servable(old):
                 return old
             return None if old.stamp > new.stamp else new
-        if new.written - read_began > FILL_LIMIT or (old is None and read_began <= self._floor):
+        waited = new.written - (read_began if asked is None else asked)
+        if waited > FILL_LIMIT or (old is None and read_began <= self._floor):
             self.refused += 1
             return new
         self._install(code, new)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable
 
-from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -26,12 +25,6 @@ class RedirectMetrics(Collector):
     def __init__(self, service: RedirectService, connections: Callable[[], int]) -> None:
         self._service = service
         self._connections = connections
-        self._registry = CollectorRegistry()
-        self._registry.register(self)
-
-    def exposition(self) -> bytes:
-        """The text that a scraper reads."""
-        return generate_latest(self._registry)
 
     def collect(self) -> Iterable[Metric]:
         """The series as they are now."""

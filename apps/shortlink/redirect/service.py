@@ -1,4 +1,5 @@
-"""What a request is answered: from the cache, or from one store read for all who wait (K3)."""
+"""What a request is answered: from memory, from the cache that a region shares, or from the
+store; one look behind memory is for all who wait (K1, K3)."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,19 +9,20 @@ from urllib.parse import unquote_to_bytes
 import structlog
 
 from shortlink.cache.memory import CAPACITY, Entry, MemoryCache
+from shortlink.cache.second import Looked, SecondLevel
 from shortlink.clock import Clock
 from shortlink.links.model import Link
 from shortlink.links.names import is_code
 from shortlink.redirect.counters import Clicks, Counters, GoneHits
 from shortlink.redirect.responses import NOT_FOUND, UNAVAILABLE, Response, render, text
-from shortlink.store.port import StoreError
+from shortlink.store.port import NotFoundHere, StoreError
 
 READ_DEADLINE = 2.0
 PING_DEADLINE = 1.0
 """Seconds."""
 
 READS = 256
-"""Store reads under way at once."""
+"""Looks behind memory under way at once."""
 
 HEALTHY = text(200, "ok")
 NOT_READY = text(503, "not ready")
@@ -39,7 +41,7 @@ class Source(Protocol):
 
 
 class _Flight:
-    """One store read, begun at `began` (steady), and those who wait for it."""
+    """One look behind memory, begun at `began` (steady), and those who wait for it."""
 
     __slots__ = ("began", "code", "waiting")
 
@@ -53,7 +55,7 @@ class RedirectService:
     """Answers requests for links in `store`. Belongs to the event loop that it is used in.
 
     `changed` is one of Management's listeners, where both share a process. `clicks` gets the
-    visits that were redirected; None: nobody wants them.
+    visits that were redirected; None: nobody wants them. `second` is asked before the store.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class RedirectService:
         clock: Clock,
         clicks: Clicks | None = None,
         *,
+        second: SecondLevel | None = None,
         capacity: int = CAPACITY,
         read_deadline: float = READ_DEADLINE,
         ping_deadline: float = PING_DEADLINE,
@@ -74,6 +77,7 @@ class RedirectService:
         self.gone = GoneHits()
         self.draining = False
         self._store = store
+        self._second = second
         self._read_deadline = read_deadline
         self._ping_deadline = ping_deadline
         self._most_reads = reads
@@ -147,35 +151,54 @@ class RedirectService:
         return flight
 
     async def _read(self, flight: _Flight) -> None:
-        entry = None
+        entry, otherwise = None, UNAVAILABLE
         try:
-            link = await self._fetch(flight.code)
-            entry = self.cache.put(link, flight.code, flight.began)
-            if entry is None:
-                _log.error("store answered with an older link than is known", code=flight.code)
+            entry = await self._find(flight)
+        except NotFoundHere:
+            otherwise = NOT_FOUND
         except (StoreError, TimeoutError) as error:
             self.counters.read_errors += 1
             self._store_works(False, repr(error))
         except Exception:
             self.counters.read_errors += 1
             _log.exception("store read failed unexpectedly", code=flight.code)
-        else:
-            self._store_works(True)
         finally:
             self._reading -= 1
-            self.counters.read_took(self.clock.steady() - flight.began)
             if self._flights.get(flight.code) is flight:
                 del self._flights[flight.code]
         for head, then in flight.waiting:
-            _tell(
-                then,
-                UNAVAILABLE if entry is None else self._visited(flight.code, entry, head),
-            )
+            _tell(then, otherwise if entry is None else self._visited(flight.code, entry, head))
 
-    async def _fetch(self, code: str) -> Link | None:
+    async def _find(self, flight: _Flight) -> Entry[Response] | None:
+        code, looked = flight.code, Looked()
+        if self._second is not None:
+            looked = await self._second.get(code)
+        if looked.link is not None:
+            entry = self.cache.put(looked.link, code, looked.began, asked=flight.began)
+            # Not when memory knows of a newer link, nor when the answer's time is over by now.
+            if entry is not None and self.clock.steady() < entry.fresh_until:
+                return entry
+        began = self.clock.steady()
+        link = await self._fetch(code, began)
+        if self._second is not None and link is not None and looked.moment is not None:
+            self._second.fill(link, looked.moment)
+        entry = self.cache.put(link, code, began)
+        if entry is None:
+            _log.error("store answered with an older link than is known", code=code)
+        return entry
+
+    async def _fetch(self, code: str, began: int) -> Link | None:
         self.counters.reads += 1
-        async with asyncio.timeout(self._read_deadline):
-            return await self._store.get(code)
+        try:
+            async with asyncio.timeout(self._read_deadline):
+                link = await self._store.get(code)
+        except NotFoundHere:
+            self._store_works(True)
+            raise
+        finally:
+            self.counters.read_took(self.clock.steady() - began)
+        self._store_works(True)
+        return link
 
     def _store_works(self, works: bool, error: str = "") -> None:
         # Said once each way: during an outage every miss would say it.
