@@ -3,8 +3,11 @@
 import argparse
 import asyncio
 import json
+import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from shortlink.clock import SYSTEM_CLOCK
 from shortlink.links.names import is_code
@@ -12,13 +15,27 @@ from shortlink.links.policy import Policy
 from shortlink.links.refusal import Refused
 from shortlink.logs import log_to
 from shortlink.problem import DATABASE, LOCK, Problem
-from shortlink.store.port import StoreError
+from shortlink.settings import (
+    STORE,
+    Settings,
+    WrongSetting,
+    read_api_settings,
+    read_audit_log,
+    read_settings,
+)
+from shortlink.store.port import StoreError, StoreUnsuitable
 from shortlink.store.sql import open_sql_store
 from shortlink.why import why
 
+_DATA: Final = Path(".shortlink")
+
 
 def main() -> None:
-    """Parse the command line and run one command; exit 1 with one line on a known problem."""
+    """Parse the command line and run one command.
+
+    A known problem is one line, and exit status 1, or 2 where the command line or a setting
+    is wrong.
+    """
     parser = argparse.ArgumentParser(prog="shortlink", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
@@ -35,33 +52,55 @@ def main() -> None:
     explain.add_argument("--ops", metavar="HOST:PORT", help="a redirect process's ops listener")
     explain.set_defaults(run=_why)
 
-    redirect = commands.add_parser("redirect", help="a redirect service alone")
-    redirect.add_argument("--host", default="127.0.0.1")
-    redirect.add_argument("--port", type=_port, default=8080)
-    redirect.add_argument("--ops-port", type=_port, default=8082)
+    redirect = _service(commands, "redirect", 8080, _redirect)
+    redirect.add_argument(
+        "--ops-port", type=_port, default=8082, help="metrics; with --data on this machine alone"
+    )
     redirect.add_argument(
         "--reuse-port", action="store_true", help="several processes on one port (SO_REUSEPORT)"
     )
-    redirect.set_defaults(run=_redirect)
+    redirect.add_argument(
+        "--data", type=Path, help=f"where a demo keeps links, instead of the store at {STORE}"
+    )
+    _service(commands, "api", 8081, _api)
+    _service(commands, "worker", 8082, _worker)
+
+    prepare = commands.add_parser("prepare", help=f"make the store at {STORE} ready, or newer")
+    prepare.add_argument("--admit", metavar="DC", help="let this region serve and make codes")
+    prepare.set_defaults(run=_prepare)
 
     key = commands.add_parser("key", help="make an API key; it is printed once")
     key.add_argument("owner")
     key.add_argument("--admin", action="store_true")
     key.set_defaults(run=_key)
 
-    for command in (demo, explain, redirect, key):
-        command.add_argument(
-            "--data", type=Path, default=Path(".shortlink"), help="where links are kept"
-        )
+    for command in (demo, explain, key):
+        command.add_argument("--data", type=Path, default=_DATA, help="where links are kept")
     args = parser.parse_args()
     try:
         args.run(args)
     except Refused as refused:
         sys.exit(f"shortlink: {refused.refusal.message}")
+    except WrongSetting as wrong:
+        print(f"shortlink: {wrong}", file=sys.stderr)
+        sys.exit(2)
     except (Problem, StoreError) as problem:
         sys.exit(f"shortlink: {problem}")
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _service(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    name: str,
+    port: int,
+    run: Callable[[argparse.Namespace], None],
+) -> argparse.ArgumentParser:
+    command = commands.add_parser(name, help=f"the {name} service, set by SHORTLINK_* variables")
+    command.add_argument("--host", default="127.0.0.1")
+    command.add_argument("--port", type=_port, default=port)
+    command.set_defaults(run=run)
+    return command
 
 
 def _port(text: str) -> int:
@@ -87,14 +126,55 @@ def _key(args: argparse.Namespace) -> None:
 
 
 def _redirect(args: argparse.Namespace) -> None:
-    from shortlink.redirect.server import run_redirect
+    from shortlink.redirect.server import run_redirect, serve_redirects
 
-    log_to(None)
-    database = _database(args.data)
-    try:
+    data = args.data
+    if data is None and not os.environ.get(STORE) and (_DATA / DATABASE).exists():
+        data = _DATA
+    if data is not None:
+        database = _database(data)
+        log_to(None, service="redirect")
         run_redirect(database, args.host, args.port, args.ops_port, reuse_port=args.reuse_port)
-    except (OSError, UnicodeError) as error:  # the latter for a host that can't be a name
-        raise Problem(f"can't listen: {error}; choose --host, --port or --ops-port") from error
+        return
+
+    def serve(settings: Settings) -> None:
+        serve_redirects(
+            settings, args.host, args.port, args.host, args.ops_port, reuse_port=args.reuse_port
+        )
+
+    _run("redirect", serve)
+
+
+def _api(args: argparse.Namespace) -> None:
+    from shortlink.api.process import run_api
+
+    own = read_api_settings(os.environ)
+    _run("api", lambda settings: run_api(settings, own, args.host, args.port))
+
+
+def _worker(args: argparse.Namespace) -> None:
+    from shortlink_operator.worker import run_worker
+
+    audit_log = read_audit_log(os.environ)
+    _run("worker", lambda settings: run_worker(settings, audit_log, args.host, args.port))
+
+
+def _prepare(args: argparse.Namespace) -> None:
+    from shortlink.store.opening import prepare
+
+    def run(settings: Settings) -> None:
+        print(asyncio.run(prepare(settings.store, settings.region, SYSTEM_CLOCK, args.admit)))
+
+    _run("prepare", run)
+
+
+def _run(service: str, run: Callable[[Settings], None]) -> None:
+    settings = read_settings(os.environ)
+    log_to(None, service=service, region=settings.region)
+    try:
+        run(settings)
+    except StoreUnsuitable as error:
+        raise WrongSetting(STORE, f"can't be used: {error}") from error
 
 
 def _why(args: argparse.Namespace) -> None:

@@ -29,14 +29,18 @@ class _Lines:
     debug = info = warning = error = critical = exception = _write
 
 
-def log_to(path: Path | None, level: int = logging.INFO) -> None:
+def log_to(path: Path | None, level: int = logging.INFO, **always: str | None) -> None:
     """Send what is of `level` and above to the end of `path`, or to standard error.
+
+    Each line has what is known of `always`.
 
     Raises OSError when the file can't be opened.
     """
+    known = {name: value for name, value in always.items() if value is not None}
     lines = _Lines(path.open("a", encoding="utf-8") if path else sys.stderr)
     structlog.configure(
         processors=[
+            lambda _logger, _method, line: {**known, **line},
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,

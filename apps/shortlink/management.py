@@ -18,7 +18,7 @@ from shortlink.links.lifecycle import (
     due_times,
 )
 from shortlink.links.model import Link, State
-from shortlink.links.names import is_code, suggestions
+from shortlink.links.names import suggestions
 from shortlink.links.policy import Policy
 from shortlink.links.refusal import Reason, Refusal, Refused
 from shortlink.store.port import LinkStore, StoreUnavailable
@@ -75,10 +75,7 @@ class Management:
         A link that already carries the token of `wanted` is this one: a retry makes no second.
         Raises Refused, with a suggestion when the alias is taken, and StoreError.
         """
-        # A generated code is almost never taken, so its insert is the look-up; what can't be a
-        # code is refused without one.
-        look_up = wanted.custom and is_code(wanted.code)
-        current = await self.store.get(wanted.code) if look_up else None
+        current = None  # the insert is the look-up: it answers with whoever holds the code
         for _ in range(ATTEMPTS):
             if current is not None and current.token == wanted.token:
                 return self._tell(current)

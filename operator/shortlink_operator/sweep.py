@@ -6,6 +6,7 @@ sweepers at once do the same thing twice.
 """
 
 import asyncio
+from collections.abc import Callable
 
 import structlog
 
@@ -31,13 +32,20 @@ class Sweeper:
     """Sweeps what is due, through `management`, once the clock was even for `settle` ms.
 
     A clock that is wrong for a while would else end links for good and give their codes away;
-    waiting costs nothing, for no answer depends on the sweeper.
+    waiting costs nothing, for no answer depends on the sweeper. `progressed` is called after
+    each batch.
     """
 
-    def __init__(self, management: Management, settle: int = SETTLE) -> None:
+    def __init__(
+        self,
+        management: Management,
+        settle: int = SETTLE,
+        progressed: Callable[[], None] = lambda: None,
+    ) -> None:
         self._management = management
         self._store = management.store
         self._settle = settle
+        self._progressed = progressed
         self._ahead: int | None = None  # of the wall clock before the steady one, last seen
         self._even_since = 0
 
@@ -57,6 +65,7 @@ class Sweeper:
                 if next_at is not None:
                     again.append(Due(next_at, due.code))
             await self._store.done(batch, again)
+            self._progressed()
 
     def _is_clock_settled(self) -> bool:
         clock = self._management.clock

@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import json
+import os
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -26,20 +27,36 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def shortlink(
-    data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Run:
+def shortlink(data: Path, plain: Run) -> Run:
+    """`plain` on the data folder."""
+    return lambda *words: plain(*words, "--data", str(data))
+
+
+@pytest.fixture
+def service(plain: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """`plain` with the variables that a service needs."""
+    for name, value in SERVED.items():
+        monkeypatch.setenv(name, value)
+    Path("keys.json").write_text('{"keys": []}')
+    Path("keys.json").chmod(0o600)
+    return plain
+
+
+@pytest.fixture
+def plain(data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs `shortlink WORDS`; its exit status, and what it printed to both outputs."""
 
-    def silent(*_: Any) -> None:
+    def silent(*_: Any, **__: Any) -> None:
         """Leaves the logs of this process as they are."""
 
     monkeypatch.setattr(cli, "log_to", silent)
     monkeypatch.setattr(command, "log_to", silent)
     monkeypatch.chdir(data.parent)
+    for name in [name for name in os.environ if name.startswith("SHORTLINK_")]:
+        monkeypatch.delenv(name)
 
     def run(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["shortlink", *words, "--data", str(data)])
+        monkeypatch.setattr(sys, "argv", ["shortlink", *words])
         status: str | int | None = 0
         try:
             cli.main()
@@ -266,3 +283,75 @@ def test_a_command_line_that_is_wrong_ends_with_2(shortlink: Run, words: str) ->
     code, out, err = shortlink(*words.split())
     assert (code, out) == (2, "")
     assert "error: " in err.splitlines()[-1]
+
+
+SERVED = {
+    "SHORTLINK_STORE": "sqlite:///links.db",
+    "SHORTLINK_BASE_URL": "https://s.example",
+    "SHORTLINK_KEYS_FILE": "keys.json",
+    "SHORTLINK_AUDIT_LOG": "audit.jsonl",
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "variable", "value"),
+    [
+        ("redirect", "SHORTLINK_STORE", ""),
+        ("redirect", "SHORTLINK_STORE", "mysql://root:hunter2@db/links"),
+        ("redirect", "SHORTLINK_STORE", "sqlite:///none/links.db"),
+        ("redirect", "SHORTLINK_STORE", "cassandra://eu-west-1=hunter2"),
+        ("redirect", "SHORTLINK_CACHE", "redis://:hunter2@"),
+        ("redirect", "SHORTLINK_DRAIN", "soon"),
+        ("api", "SHORTLINK_STORE", ""),
+        ("api", "SHORTLINK_BASE_URL", ""),
+        ("api", "SHORTLINK_KEYS_FILE", ""),
+        ("api", "SHORTLINK_KEYS_FILE", "none.json"),
+        ("worker", "SHORTLINK_STORE", ""),
+        ("worker", "SHORTLINK_AUDIT_LOG", "none/audit.jsonl"),
+        ("worker", "SHORTLINK_AUDIT_LOG", "."),
+        ("prepare", "SHORTLINK_STORE", ""),
+        ("prepare", "SHORTLINK_STORE", "sqlite:///none/links.db"),
+    ],
+)
+def test_T1_a_service_with_a_wrong_setting_ends_with_2_and_names_it(
+    service: Run, monkeypatch: pytest.MonkeyPatch, words: str, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    monkeypatch.setenv("SHORTLINK_REGION", "eu-west-1")
+    status, out, err = service(words)
+    assert (status, out) == (2, "")
+    (line,) = err.splitlines()
+    assert line.startswith(f"shortlink: {variable} ")
+    assert "hunter2" not in line
+
+
+def test_T1_without_its_region_a_cassandra_store_is_not_opened(
+    service: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHORTLINK_STORE", "cassandra://eu-west-1=10.77.2.1/links")
+    status, _, err = service("redirect")
+    assert (status, err.count("\n")) == (2, 1)
+    assert err.startswith("shortlink: SHORTLINK_REGION is not set")
+
+
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        ("redirect", "--port"),
+        ("redirect", "--ops-port"),
+        ("api", "--port"),
+        ("worker", "--port"),
+    ],
+)
+def test_T1_a_service_on_a_port_in_use_names_it(
+    service: Run, used_port: int, words: str, option: str
+) -> None:
+    rest = {"redirect": {"--port": "--ops-port", "--ops-port": "--port"}}.get(words, {})
+    others = [rest[option], str(free_ports(1)[0])] if rest else []
+    refused(service(words, option, str(used_port), *others), str(used_port), option, "in use")
+
+
+def test_T1_a_store_is_prepared_and_said_so(service: Run, data: Path) -> None:
+    status, out, err = service("prepare")
+    assert (status, out.count("\n"), err) == (0, 1, "")
+    assert (data.parent / "links.db").exists()

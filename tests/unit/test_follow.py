@@ -179,11 +179,11 @@ async def test_T2_a_pass_that_failed_is_repeated_at_the_next_look(rig: Rig) -> N
 
 async def test_T2_a_pass_that_failed_after_one_that_went_well_is_repeated_too(rig: Rig) -> None:
     rig.write("promo")
-    gate = FailsAt(8, False, StoreUnavailable("lost"))
+    gate = FailsAt(7, False, StoreUnavailable("lost"))
     rig.start(gate)
     await rig.look(2)
     assert rig.live() == {"promo"}
-    assert len(gate.calls) == 7
+    assert len(gate.calls) == 6
     rig.write("promo", target="https://example.com/2")
     with pytest.raises(StoreUnavailable):
         await rig.look()

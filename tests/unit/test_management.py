@@ -124,7 +124,7 @@ async def test_W7_a_create_of_unknown_outcome_is_repeated_without_a_second_link(
     world = World()
     wanted = a_create()
     with pytest.raises(StoreUnavailable):
-        await world.management(FailsAt(2, after, StoreUnavailable("lost"))).create(wanted)
+        await world.management(FailsAt(1, after, StoreUnavailable("lost"))).create(wanted)
     world.clock.advance(1)
     link = await world.management().create(wanted)
     assert world.link("promo") == link

@@ -44,13 +44,17 @@ def _caller(request: Request) -> Actor:
 Caller = Annotated[Actor, Depends(_caller)]
 
 
-def make_app(management: Management, keys: Keys, base_url: str) -> FastAPI:
+def make_app(
+    management: Management, keys: Keys, base_url: str, registry: CollectorRegistry | None = None
+) -> FastAPI:
     """The API over `management`, for the holders of `keys`.
 
-    `base_url` is where short links live, as `https://s.example` without a path.
+    `base_url` is where short links live, as `https://s.example` without a path. `registry` has
+    the process's other series. Once `state.draining` is set, it says that it is not ready, and
+    every connection ends with its next answer.
     """
     metrics = Metrics(management)
-    registry = CollectorRegistry(auto_describe=False)
+    registry = registry or CollectorRegistry(auto_describe=False)
     registry.register(metrics)
     app = FastAPI(
         title="shortlink",
@@ -62,12 +66,15 @@ def make_app(management: Management, keys: Keys, base_url: str) -> FastAPI:
         exception_handlers=HANDLERS,
         middleware=[Middleware(Guard, metrics=metrics)],
     )
+    app.state.draining = False
     _Links(management, base_url.rstrip("/")).mount(app, keys)
 
     async def healthz(request: Request) -> Response:
         return JSONResponse({"status": "alive"})
 
     async def readyz(request: Request) -> Response:
+        if app.state.draining:
+            raise _not_ready("this process is about to end")
         try:
             async with asyncio.timeout(READY_SECONDS):
                 await management.store.ping()

@@ -17,6 +17,8 @@ from shortlink.management import Management
 REQUEST_SECONDS: Final = 10.0
 """How long a request may take in all; longer than reading its body and what the store allows."""
 
+_CLOSE: Final = (b"connection", b"close")
+
 log = structlog.get_logger()
 
 
@@ -60,6 +62,8 @@ class Guard:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                if scope["app"].state.draining:
+                    message["headers"] = [*message.get("headers", ()), _CLOSE]
             await send(message)
 
         deadline = asyncio.timeout(REQUEST_SECONDS)

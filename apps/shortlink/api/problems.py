@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from shortlink.links.refusal import Reason, Refused
+from shortlink.management import CodesExhausted
 from shortlink.store.port import StoreError, StoreFull, StoreUnavailable
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -38,7 +39,7 @@ STATUS: Final[Mapping[Reason, int]] = {
 }
 """The status of each refusal of the domain; total over Reason."""
 
-_RETRY_AFTER: Final[Mapping[type[StoreError], int]] = {StoreUnavailable: 2}
+_RETRY_SOON: Final = 2
 _RETRY_LATER: Final = 60  # for what a person has to mend: a full store, a broken generator
 
 _FIELDS: Final[Mapping[str, str]] = {"target": "long_url", "alias": "custom_alias"}
@@ -105,13 +106,14 @@ async def on_refused(request: Request, error: Refused) -> Response:
 
 async def on_store_error(request: Request, error: StoreError) -> Response:
     """The store, or the code generator, can't do it now."""
-    known = isinstance(error, StoreUnavailable | StoreFull)
+    lasting = isinstance(error, CodesExhausted) or not isinstance(error, StoreUnavailable)
+    named = isinstance(error, CodesExhausted | StoreFull)
     return Problem(
         503,
-        type(error).__name__ if known else StoreUnavailable.__name__,
+        type(error).__name__ if named else StoreUnavailable.__name__,
         f"{error}. Redirects go on. A change that was asked for may have been made:"
         " read the link before you try again.",
-        headers={"Retry-After": str(_RETRY_AFTER.get(type(error), _RETRY_LATER))},
+        headers={"Retry-After": str(_RETRY_LATER if lasting else _RETRY_SOON)},
     ).response()
 
 

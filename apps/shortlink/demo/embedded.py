@@ -1,15 +1,12 @@
 """One process with the whole platform in it: SQLite, redirect, API, objects from a folder."""
 
-import asyncio
-import random
 import secrets
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-import structlog
+from prometheus_client import CollectorRegistry
 
 from shortlink.api.app import make_app
 from shortlink.api.keys import Keys
@@ -18,6 +15,7 @@ from shortlink.clock import Clock
 from shortlink.links.codes import SLOT_KEY_BYTES, SLOTS, RandomCodes, SlotMap
 from shortlink.links.policy import Policy, check_policy
 from shortlink.links.refusal import Refused
+from shortlink.loops import Loop, Loops
 from shortlink.management import Management
 from shortlink.problem import DATABASE
 from shortlink.redirect.counters import Clicks
@@ -29,8 +27,7 @@ from shortlink_operator.folder import ManifestFolder
 from shortlink_operator.follow import Follower
 from shortlink_operator.relay import AuditLog, Relay
 from shortlink_operator.sweep import Sweeper
-
-log = structlog.get_logger()
+from shortlink_operator.worker import RELAY_PAUSE, SWEEP_PAUSE
 
 HOST = "127.0.0.1"
 """It serves this machine alone: its API speaks plain HTTP."""
@@ -38,10 +35,8 @@ HOST = "127.0.0.1"
 AUDIT_LOG = "audit.jsonl"
 
 _LOOPBACK = ("localhost", HOST, "0.0.0.0", "[::]", "[::1]", "[::ffff:7f00:1]")  # noqa: S104 - as targets
-_PAUSES = {"follow": 0.2, "sweep": 1.0, "relay": 0.5}
-_BACKOFF_CAP = 10.0
+_FOLLOW_PAUSE = 0.2
 """Seconds."""
-_DOUBLINGS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +84,15 @@ class Embedded:
         self.reconciler = reconciler
         self.sweeper = sweeper
         self.relay = relay
-        self.failing: dict[str, str] = {}
+        self.loops = Loops(
+            [
+                Loop("follow", follower.run, _FOLLOW_PAUSE),
+                Loop("sweep", sweeper.run, SWEEP_PAUSE),
+                Loop("relay", relay.run, RELAY_PAUSE),
+            ],
+            management.clock,
+        )
+        self.failing = self.loops.failing
         self._closing = closing
 
     @classmethod
@@ -113,14 +116,17 @@ class Embedded:
                 lambda: secrets.token_hex(16),
                 [service.changed],
             )
-            redirect = RedirectServer(service, HOST, settings.port, ops_port=settings.ops_port)
+            registry = CollectorRegistry(auto_describe=False)
+            redirect = RedirectServer(
+                service, HOST, settings.port, ops_port=settings.ops_port, registry=registry
+            )
             await redirect.start()
             closing.push_async_callback(redirect.close)
             api = ApiServer(make_app(management, keys, settings.base_url), HOST, settings.api_port)
             await api.start()
             closing.push_async_callback(api.close)
             reconciler = Reconciler(management)
-            return cls(
+            platform = cls(
                 management,
                 clicks,
                 Follower(ManifestFolder(settings.folder), reconciler, clock),
@@ -129,6 +135,8 @@ class Embedded:
                 Relay(store, AuditLog(settings.data / AUDIT_LOG)),
                 closing,
             )
+            registry.register(platform.loops)
+            return platform
         except BaseException:
             await closing.aclose()
             raise
@@ -141,32 +149,4 @@ class Embedded:
 
     async def run(self) -> None:
         """Follow the folder, sweep and publish until cancelled."""
-        works = {"follow": self.follower.run, "sweep": self.sweeper.run, "relay": self.relay.run}
-        async with asyncio.TaskGroup() as loops:
-            for name, work in works.items():
-                loops.create_task(forever(name, work, self.failing))
-
-
-async def forever(
-    name: str,
-    work: Callable[[], Awaitable[None]],
-    failing: dict[str, str],
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    chance: Callable[[], float] = random.random,
-) -> None:
-    """Do `work` again and again; after failures wait longer, with jitter, up to a cap.
-
-    `failing[name]` says what went wrong last, until it goes well again.
-    """
-    failures = 0
-    while True:
-        try:
-            await work()
-            failures = 0
-            failing.pop(name, None)
-        except Exception as error:  # a loop that ends would stop the lifecycle unseen
-            failures += 1
-            failing[name] = str(error) or repr(error)
-            log.exception("loop failed", loop=name, failures=failures)
-        backoff = min(_PAUSES[name] * 2 ** min(failures, _DOUBLINGS), _BACKOFF_CAP)
-        await sleep(backoff * (1 - chance() / 2) if failures else _PAUSES[name])
+        await self.loops.run()

@@ -61,9 +61,10 @@ class Listener:
     entries: Mapping[bytes, Entry[Response]] = field(default_factory=dict)
     clicks: Clicks | None = None
     draining: bool = False
+    closing: bool = False
     connections: "set[Connection]" = field(default_factory=set)
     empty: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once it drains and all connections are gone."""
+    """Set once it closes and all connections are gone."""
 
     def opened(self, connection: "Connection") -> int:
         """Take in `connection`; how many are now over the bound."""
@@ -81,6 +82,11 @@ class Listener:
         self.entries = {}
         for connection in self.connections:
             connection.answer_strictly()
+
+    def close(self) -> None:
+        """Drain; and as no connections come any more, let go of silent ones soon."""
+        self.drain()
+        self.closing = True
         self._tell_if_empty()
 
     def sweep(self, now: int) -> None:
@@ -94,5 +100,5 @@ class Listener:
             connection.abort()
 
     def _tell_if_empty(self) -> None:
-        if self.draining and not self.connections:
+        if self.closing and not self.connections:
             self.empty.set()

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 
-from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from shortlink.cache.memory import NEVER
 from shortlink.links.instants import format_instant
@@ -19,15 +19,21 @@ _NOTHING = text(404, "nothing here; try /metrics or /why/{code}")
 class Ops:
     """`/metrics`, and `/why/{code}`: what this process would answer for a code, and why."""
 
-    def __init__(self, service: RedirectService, connections: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        service: RedirectService,
+        connections: Callable[[], int],
+        registry: CollectorRegistry | None = None,
+    ) -> None:
         self._service = service
-        self._metrics = RedirectMetrics(service, connections)
+        self._registry = registry or CollectorRegistry(auto_describe=False)
+        self._registry.register(RedirectMetrics(service, connections))
 
     def route(self, target: bytes, _head: bool, _then: Then) -> Response:
         """The response to GET or HEAD of `target`."""
         path = path_of(target).decode("latin-1")
         if path == "/metrics":
-            return content(200, CONTENT_TYPE_LATEST, self._metrics.exposition())
+            return content(200, CONTENT_TYPE_LATEST, generate_latest(self._registry))
         code = path.removeprefix(_WHY)
         if path.startswith(_WHY) and is_code(code):
             why = json.dumps(self._why(code), indent=2) + "\n"

@@ -32,10 +32,10 @@ MAX_WAITING = 64
 
 HEAD_DEADLINE = 10_000
 IDLE = 75_000
-IDLE_DRAINING = 1_000
+IDLE_CLOSING = 1_000
 LINGER = 2_000
 """Milliseconds: for a whole request to arrive; until a silent connection is closed, and while
-the server drains; and from our last byte until a peer that doesn't close is cut off."""
+the server closes; and from our last byte until a peer that doesn't close is cut off."""
 
 _PIECE = 4 * 1024
 """Bytes parsed before looking at the bounds again."""
@@ -197,7 +197,7 @@ class Connection(asyncio.Protocol):
         elif self._begun is not None:
             if now - self._begun > HEAD_DEADLINE:
                 self._refuse(responses.TOO_SLOW)
-        elif silent > (IDLE_DRAINING if self._listener.draining else IDLE):
+        elif silent > (IDLE_CLOSING if self._listener.closing else IDLE):
             self._finish()
 
     def answer_strictly(self) -> None:

@@ -2,19 +2,21 @@
 
 import asyncio
 import resource
-import signal
 from contextlib import suppress
 from pathlib import Path
 
 import structlog
 import uvloop
+from prometheus_client import CollectorRegistry
 
 from shortlink.clock import SYSTEM_CLOCK
 from shortlink.redirect.listener import Listener, Now
 from shortlink.redirect.ops import Ops
 from shortlink.redirect.protocol import Connection
 from shortlink.redirect.service import RedirectService
-from shortlink.store.sql import open_sql_store
+from shortlink.serving.parts import opened
+from shortlink.serving.stopping import Stop, listening
+from shortlink.settings import Settings
 
 MAX_CONNECTIONS = 10_000
 MAX_OPS_CONNECTIONS = 64
@@ -32,7 +34,8 @@ class RedirectServer:
     """Serves `service` to visitors at `host`:`port`, and its metrics at `ops_host`:`ops_port`.
 
     Belongs to the event loop that it is made in. Port 0 takes a free one; `port` and `ops_port`
-    are the real ones after `start`. `reuse_port` lets several processes share `port`.
+    are the real ones after `start`. `reuse_port` lets several processes share `port`; `registry`
+    has the process's other series.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class RedirectServer:
         ops_port: int = 0,
         *,
         reuse_port: bool = False,
+        registry: CollectorRegistry | None = None,
         max_connections: int = MAX_CONNECTIONS,
     ) -> None:
         self.port = port
@@ -62,7 +66,7 @@ class RedirectServer:
             clicks=service.clicks,
         )
         connections = self._public.connections
-        ops = Ops(service, lambda: len(connections))
+        ops = Ops(service, lambda: len(connections), registry)
         self._ops = Listener(route=ops.route, now=now, most=MAX_OPS_CONNECTIONS)
         self._servers: list[asyncio.Server] = []
         self._sweeping: asyncio.Task[None] | None = None
@@ -77,11 +81,16 @@ class RedirectServer:
             raise
         self._sweeping = asyncio.create_task(self._sweep())
 
+    def drain(self) -> None:
+        """Say that it is not ready, and end every connection with its next answer."""
+        self._service.draining = True
+        self._public.drain()
+
     async def close(self, deadline: float = DRAIN) -> None:
         """Take no new connections, answer what is in flight, and be gone within `deadline` s."""
-        self._service.draining = True
+        self.drain()
         self._stop_listening()
-        self._public.drain()
+        self._public.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(deadline):
                 await self._public.empty.wait()
@@ -130,25 +139,47 @@ def raise_descriptor_limit() -> None:
 def run_redirect(
     store_path: Path, host: str, port: int, ops_port: int = 0, *, reuse_port: bool = False
 ) -> None:
-    """Serve redirects from the SQL store at `store_path` until SIGTERM or SIGINT, then drain.
+    """`serve_redirects` from the SQLite file at `store_path`, for this machine: its metrics are
+    at 127.0.0.1, and nobody has to hear that it stops.
+    """
+    settings = Settings(f"sqlite:///{store_path}", drain=0)
+    serve_redirects(settings, host, port, "127.0.0.1", ops_port, reuse_port=reuse_port)
 
-    Raises StoreError when the store can't be opened, and OSError when a port can't be had.
+
+def serve_redirects(
+    settings: Settings,
+    host: str,
+    port: int,
+    ops_host: str,
+    ops_port: int,
+    *,
+    reuse_port: bool = False,
+) -> None:
+    """Serve redirects until SIGTERM or SIGINT, then drain.
+
+    Raises StoreError when the store can't be opened, and Problem when a port can't be had.
     """
     raise_descriptor_limit()
-    uvloop.run(_serve(store_path, host, port, ops_port, reuse_port))
+    uvloop.run(_serve(settings, host, port, ops_host, ops_port, reuse_port))
 
 
-async def _serve(store_path: Path, host: str, port: int, ops_port: int, reuse_port: bool) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    store = open_sql_store(store_path)
-    try:
-        service = RedirectService(store, SYSTEM_CLOCK)
-        server = RedirectServer(service, host, port, ops_port=ops_port, reuse_port=reuse_port)
-        await server.start()
+async def _serve(
+    settings: Settings, host: str, port: int, ops_host: str, ops_port: int, reuse_port: bool
+) -> None:
+    stop = Stop()
+    async with opened(settings, SYSTEM_CLOCK, native=True) as parts:
+        service = RedirectService(parts.store, SYSTEM_CLOCK, second=parts.second)
+        server = RedirectServer(
+            service,
+            host,
+            port,
+            ops_host,
+            ops_port,
+            reuse_port=reuse_port,
+            registry=parts.registry,
+        )
+        with listening("--host, --port or --ops-port"):
+            await server.start()
         _log.info("redirects are served", host=host, port=server.port, ops_port=server.ops_port)
-        await stop.wait()
+        await stop.drained(server.drain, settings.drain)
         await server.close()
-    finally:
-        await store.close()

@@ -48,10 +48,10 @@ class StoreUnsuitable(StoreError):
     """It can't be used at all: of a newer version, not a store, or not writable."""
 
 
-class NotFoundHere(Exception):
+class NotFoundHere(StoreUnavailable):
     """Nothing here, and elsewhere was not asked: too many unknown codes already were.
 
-    An answer of not found that no cache may keep.
+    A redirect may say not found, which no cache may keep; to an owner it would be a guess.
     """
 
 
