@@ -1,0 +1,1 @@
+"""Pulumi's engine on this machine, and the plugins that an installation would bring along."""

@@ -1,0 +1,1 @@
+"""What a stack deploys: the platform, and on it the apps."""
