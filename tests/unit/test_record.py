@@ -35,7 +35,7 @@ def test_equal_links_give_equal_texts() -> None:
     "text", ["", "[]", "null", "{}", '{"state":"active"}', to_text(a_link())[:-1] + ',"new":1}']
 )
 def test_another_text_is_no_link(text: str) -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="record"):
         from_text(text)
 
 
@@ -46,5 +46,5 @@ def test_an_event_comes_back_as_it_was_N1() -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "1", '["id","unheard of","c",1,1,1,"o","t"]'])
 def test_another_text_is_no_event(text: str) -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="record"):
         event_from_text(text)

@@ -29,7 +29,7 @@ def from_text(text: str) -> Link:
         if "metadata" in values:
             values["metadata"] = tuple((key, value) for key, value in values["metadata"])
         return Link(**values)
-    except (TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ValueError(f"not a link's record: {text[:80]!r}") from error
 
 
@@ -44,7 +44,7 @@ def event_from_text(text: str) -> Event:
         values: dict[str, Any] = dict(zip(_EVENT, json.loads(text), strict=True))
         values["kind"] = EventKind(values["kind"])
         return Event(**values)
-    except TypeError as error:
+    except (ValueError, TypeError) as error:
         raise ValueError(f"not an event's record: {text[:80]!r}") from error
 
 

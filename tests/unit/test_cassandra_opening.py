@@ -1,0 +1,144 @@
+"""Preparing a keyspace: safe to repeat, and never against a newer release (S6)."""
+
+import asyncio
+import json
+from dataclasses import replace
+from uuid import uuid5
+
+import pytest
+
+from shortlink.clock import SYSTEM_CLOCK, HandClock
+from shortlink.store.cassandra import schema
+from shortlink.store.cassandra.address import Address
+from shortlink.store.cassandra.preparing import Preparing
+from shortlink.store.opening import open_store
+from shortlink.store.port import StoreUnavailable, StoreUnsuitable
+from tests.samples import NOW
+from tests.unit.cassandra_ring import DATACENTERS, Ring
+
+PLACE = Address({name: (f"host-{name}",) for name in DATACENTERS}, "links")
+
+
+async def no_pause(_seconds: float) -> None:
+    pass
+
+
+class Site:
+    def __init__(self) -> None:
+        self.clock = HandClock(NOW)
+        self.ring = Ring(self.clock.clock)
+        self.place = PLACE
+
+    async def prepare(self, home: str = "us", admit: str | None = None) -> str:
+        preparing = Preparing(self.ring.sessions, home, self.place, self.clock.clock, no_pause)
+        return await preparing.run(admit)
+
+    def slots(self) -> dict[object, object]:
+        return {key: row["region"] for key, row in self.ring.live("us", "slots").items()}
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+async def test_all_tables_are_made_in_every_data_centre_S6(site: Site) -> None:
+    assert await site.prepare() == "links is ready (9 tables made)"
+    assert len(site.ring.tables) == len(set(site.ring.tables)) == 9
+    assert set(site.ring.replication) == {*DATACENTERS, "class"}
+
+
+async def test_preparing_again_makes_nothing_and_moves_no_slot_S6(site: Site) -> None:
+    await site.prepare()
+    slots = site.slots()
+    assert await site.prepare("eu") == "links is ready (0 tables made)"
+    assert site.slots() == slots
+
+
+async def test_what_a_crash_left_out_is_made_S6(site: Site) -> None:
+    await site.prepare()
+    site.ring.tables.remove("hints")
+    assert await site.prepare() == "links is ready (1 tables made)"
+    assert "hints" in site.ring.tables
+
+
+async def test_three_regions_may_prepare_at_once_S6(site: Site) -> None:
+    await asyncio.gather(*(site.prepare(home) for home in DATACENTERS))
+    owners = list(site.slots().values())
+    assert sorted(map(str, owners)) == [name for name in DATACENTERS for _ in range(8)]
+    made = [cql for cql, _ in site.ring.statements if cql.startswith("CREATE TABLE")]
+    assert made
+
+
+async def test_a_ready_keyspace_passes_while_one_is_away_S6(site: Site) -> None:
+    await site.prepare()
+    site.ring.away = {"ap"}
+    assert await site.prepare() == "links is ready (0 tables made)"
+
+
+async def test_a_first_time_needs_every_data_centre_S6(site: Site) -> None:
+    site.ring.away = {"ap"}
+    with pytest.raises(StoreUnavailable):
+        await site.prepare()
+
+
+async def test_a_keyspace_of_a_newer_release_is_left_alone_S6(site: Site) -> None:
+    await site.prepare()
+    newer = str(schema.VERSION + 1).encode()
+    site.ring.put("installation", ("schema_version",), {"": True, "value": newer})
+    site.ring.tables.remove("hints")
+    with pytest.raises(StoreUnsuitable, match="newer release"):
+        await site.prepare()
+    assert "hints" not in site.ring.tables
+
+
+async def test_every_node_is_counted_and_put_on_record_S1(site: Site) -> None:
+    for name, hosts in site.ring.hosts.items():
+        hosts += [uuid5(hosts[0], "second"), uuid5(hosts[0], "third")]
+        site.place = replace(
+            site.place, datacenters={**site.place.datacenters, name: ("h1", "h2", "h3")}
+        )
+    await site.prepare()
+    assert "'us': 3" in next(cql for cql, _ in site.ring.statements if "CREATE KEYSPACE" in cql)
+    on_record = site.ring.live("eu", "datacenters")
+    for name, hosts in site.ring.hosts.items():
+        assert set(json.loads(str(on_record[name,]["hosts"]))) == set(map(str, hosts))
+
+
+async def test_no_table_is_made_before_all_the_named_nodes_have_joined_S1(site: Site) -> None:
+    site.place = replace(site.place, datacenters={**PLACE.datacenters, "us": ("h1", "h2")})
+    with pytest.raises(StoreUnavailable, match="1 of 2 nodes of us"):
+        await site.prepare()
+    assert site.ring.tables == []
+
+
+@pytest.mark.parametrize("replicas", [{"us": "1", "eu": "1", "ap": "2"}, {"us": "1", "eu": "1"}])
+async def test_unequal_replicas_are_refused_S1(site: Site, replicas: dict[str, object]) -> None:
+    await site.prepare()
+    site.ring.replication = {"class": "Network", **replicas}
+    with pytest.raises(StoreUnsuitable, match="same number"):
+        await site.prepare()
+
+
+async def test_a_repeated_preparing_does_not_bring_back_a_lost_marker_L5(site: Site) -> None:
+    await site.prepare()
+    site.ring.wipe("ap")
+    await site.prepare()
+    assert site.ring.live("ap", "markers") == {}
+
+
+async def test_only_a_data_centre_of_the_address_can_be_admitted(site: Site) -> None:
+    with pytest.raises(StoreUnsuitable, match="mars"):
+        await site.prepare(admit="mars")
+
+
+@pytest.mark.parametrize("native", [False, True])
+async def test_with_cassandra_stopped_the_store_opens_and_says_unavailable_S1(native: bool) -> None:
+    nobody = "cassandra://us=127.255.255.254/links"
+    store = await open_store(nobody, "us", SYSTEM_CLOCK, native=native)
+    try:
+        for call in (store.get("AbC1234"), store.slots(), store.due(NOW, 1), store.pending(1)):
+            with pytest.raises(StoreUnavailable):
+                await call
+    finally:
+        await store.close()
