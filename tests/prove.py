@@ -1,7 +1,8 @@
 """The long evidence: `make prove`, or `make prove ARGS="kill planted"` for some of it.
 
-Each proof is a command. Its record in docs/evidence/ holds the command, the commit, how long it
-took and what it printed; the tables in the README are made from these.
+Those on the local platform need `make up` first, and run only when they are named. Each proof is
+a command. Its record in docs/evidence/ holds the command, the commit, how long it took and what
+it printed; the tables in the README are made from these.
 """
 
 import argparse
@@ -28,6 +29,16 @@ PROOFS: dict[str, list[str]] = {
     "redirect": ["-m", "bench", "redirect"],
     "creates": ["-m", "bench", "creates"],
 }
+PLATFORM_PROOFS: dict[str, list[str]] = {
+    "spread": ["-m", "tests.drills.spread"],
+    "races": ["-m", "tests.drills.races"],
+    "round-trips": ["-m", "tests.drills.round_trips"],
+    "outages": ["-m", "tests.drills.outages"],
+    "rollouts": ["-m", "tests.drills.rollouts"],
+    "node-of-three": ["-m", "tests.drills.node_of_three"],
+    "misses": ["-m", "bench.misses"],
+}
+ALL_PROOFS = PROOFS | PLATFORM_PROOFS
 
 
 def prove(name: str) -> bool:
@@ -35,7 +46,7 @@ def prove(name: str) -> bool:
     print(f"== {name}", flush=True)
     began = time.monotonic()
     process = subprocess.Popen(
-        [sys.executable, *PROOFS[name]],
+        [sys.executable, *ALL_PROOFS[name]],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -52,7 +63,7 @@ def prove(name: str) -> bool:
     status = process.wait()
     ending.cancel()
     record = {
-        "command": " ".join(["python", *PROOFS[name]]),
+        "command": " ".join(["python", *ALL_PROOFS[name]]),
         "commit": _git("rev-parse", "HEAD"),
         "changed": bool(_git("status", "--porcelain", "--untracked-files=no")),
         "python": platform.python_version(),
@@ -74,12 +85,12 @@ def _git(*words: str) -> str:
 
 
 def main() -> None:
-    """Run the proofs that are named, or all; exit 1 when one does not hold."""
+    """Run the proofs that are named, or all that need no platform; exit 1 when one fails."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("proofs", nargs="*", metavar="PROOF", help=", ".join(PROOFS))
+    parser.add_argument("proofs", nargs="*", metavar="PROOF", help=", ".join(ALL_PROOFS))
     names = parser.parse_args().proofs or list(PROOFS)
-    if unknown := set(names) - set(PROOFS):
-        parser.error(f"no proof {', '.join(sorted(unknown))}; there are {', '.join(PROOFS)}")
+    if unknown := set(names) - set(ALL_PROOFS):
+        parser.error(f"no proof {', '.join(sorted(unknown))}; there are {', '.join(ALL_PROOFS)}")
     failed = [name for name in names if not prove(name)]
     if failed:
         sys.exit(f"not proved: {', '.join(failed)}")
