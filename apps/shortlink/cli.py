@@ -66,7 +66,9 @@ def main() -> None:
     _service(commands, "worker", 8082, _worker)
 
     prepare = commands.add_parser("prepare", help=f"make the store at {STORE} ready, or newer")
-    prepare.add_argument("--admit", metavar="DC", help="let this region serve and make codes")
+    prepare.add_argument(
+        "--admit", metavar="DC", help="this data centre was repaired: let it serve again"
+    )
     prepare.set_defaults(run=_prepare)
 
     key = commands.add_parser("key", help="make an API key; it is printed once")

@@ -15,6 +15,7 @@ import ada_url
 
 from shortlink.links.policy import Policy, check_policy
 from shortlink.problem import Problem
+from shortlink.store.opening import FORMS
 
 STORE: Final = "SHORTLINK_STORE"
 CACHE: Final = "SHORTLINK_CACHE"
@@ -31,9 +32,6 @@ DRAIN_SECONDS: Final = 5.0
 _DRAIN_MOST: Final = 300.0
 _AUDIT_LOG: Final = "/var/lib/shortlink/audit.jsonl"
 
-_STORES: Final = (
-    "sqlite:///PATH, postgresql://USER@HOST/DATABASE, or cassandra://DC=HOST+HOST,DC=HOST/KEYSPACE"
-)
 _STORE: Final = re.compile(r"(sqlite:///|postgresql://|cassandra://).+")
 _REGION: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
@@ -69,9 +67,9 @@ class ApiSettings:
 
 def read_settings(environ: Mapping[str, str]) -> Settings:
     """What every service needs. Raises WrongSetting, as the other readers here do."""
-    store = _needed(environ, STORE, _STORES)
+    store = _needed(environ, STORE, FORMS)
     if not _STORE.fullmatch(store):
-        raise WrongSetting(STORE, f"is not the address of a store; set it to {_STORES}")
+        raise WrongSetting(STORE, f"is not the address of a store; set it to {FORMS}")
     region = environ.get(REGION) or None
     if region is None and store.startswith("cassandra:"):
         raise WrongSetting(

@@ -1,17 +1,19 @@
 """The sweeper: moves rows along when the clock says so (L4). It changes no answer, only rows.
 
-It works through hints of what is due. A hint is dropped only after its link was dealt with, so
-a crash at any point repeats work that is a compare-and-set or carries the same event id; two
-sweepers at once do the same thing twice.
+It works through hints of what is due. A hint is dropped only after its link was dealt with, and
+not while the row that it announces may still be on its way. So a crash at any point repeats work
+that is a compare-and-set or carries the same event id; two sweepers at once do the same thing
+twice.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import structlog
 
-from shortlink.links.lifecycle import Tick, expiring, look_again_at
-from shortlink.links.policy import HOUR, SECOND
+from shortlink.links.lifecycle import Tick, due_times, expiring, look_again_at
+from shortlink.links.model import Link
+from shortlink.links.policy import HOUR, MINUTE, SECOND, Policy
 from shortlink.links.refusal import Refused
 from shortlink.management import Management
 from shortlink.store.port import Due, StoreError
@@ -23,6 +25,9 @@ _BATCH = 200
 
 SETTLE = HOUR
 """How long the clock has to have gone evenly, since the start or a jump, before rows move."""
+
+_UNDER_WAY = MINUTE
+"""For how long a hint may be there before its row: any write is given up long before."""
 
 _EVEN = 5 * SECOND
 """How far the wall clock may move against the steady one between two looks."""
@@ -56,15 +61,19 @@ class Sweeper:
         now = self._management.clock.wall()
         while batch := await self._store.due(now, _BATCH):
             looks = [self._look(due, now) for due in batch]  # together, to share commits
-            again = []
-            for due, next_at in zip(
+            done: list[Due] = []
+            again: list[Due] = []
+            for due, instead in zip(
                 batch, await asyncio.gather(*looks, return_exceptions=True), strict=True
             ):
-                if isinstance(next_at, BaseException):
-                    raise next_at
-                if next_at is not None:
-                    again.append(Due(next_at, due.code))
-            await self._store.done(batch, again)
+                if isinstance(instead, BaseException):
+                    raise instead
+                if instead is not None:
+                    done.append(due)
+                    again += instead
+            if not done:
+                return
+            await self._store.done(done, again)
             self._progressed()
 
     def _is_clock_settled(self) -> bool:
@@ -79,24 +88,35 @@ class Sweeper:
         self._ahead = ahead
         return steady - self._even_since >= self._settle
 
-    async def _look(self, due: Due, now: int) -> int | None:
+    async def _look(self, due: Due, now: int) -> Sequence[Due] | None:
+        """The hints to keep in the place of `due`; None: leave it as it is."""
         try:
-            return await self._advance(due.code, now)
+            return await self._advance(due, now)
         except StoreError:
             raise
         except Exception:  # one unreadable row may not stop the lifecycle of all others
             log.exception("link can't be swept", code=due.code)
-            return now + HOUR
+            return [Due(now + HOUR, due.code)]
 
-    async def _advance(self, code: str, now: int) -> int | None:
-        link = await self._store.get(code)
+    async def _advance(self, due: Due, now: int) -> Sequence[Due] | None:
+        policy = self._management.policy
+        link = await self._store.get(due.code)
         while link is not None:
             try:
-                link = await self._management.apply(code, Tick())
+                link = await self._management.apply(due.code, Tick())
             except Refused:
                 break
-        if link is None:
+        if now - due.at < _UNDER_WAY and not _explains(link, due, policy):
             return None
-        if told := expiring(link, self._management.policy, now):
+        if link is None:
+            return []
+        if told := expiring(link, policy, now):
             await self._store.announce(told)
-        return look_again_at(link, self._management.policy, now)
+        at = look_again_at(link, policy, now)
+        return [] if at is None else [Due(at, due.code)]
+
+
+def _explains(link: Link | None, due: Due, policy: Policy) -> bool:
+    """Whether the row as it is has what `due` announced, or something later."""
+    # No hint is for a time before the decision to write its row.
+    return link is not None and (due.at <= link.changed_at or due.at in due_times(link, policy))

@@ -109,6 +109,24 @@ async def test_an_emptied_bucket_leaves_the_index_an_hour_later_L4(site: Site) -
     assert site.index() == []
 
 
+async def test_a_bucket_not_looked_at_to_its_end_stays_open_L4(site: Site) -> None:
+    hints = site.hints()
+    began = NOW // HOUR * HOUR + HOUR - 1
+    await hints.announce(a_link(), (), (began + 1 - MINUTE,))
+    await hints.announce(a_link(code="later"), (), (began,))
+    site.clock.advance(began + 3 * HOUR - NOW)
+    await hints.done(await hints.due(began - 1, 10), [])
+    site.clock.advance(MINUTE)
+    assert await hints.due(began - 1, 10) == []  # the end of a sweep that took hours
+    assert await hints.due(site.clock.at, 10) == [Due(began, "later")]
+
+
+async def test_a_hint_written_again_for_two_at_once_is_one_L4(site: Site) -> None:
+    hints = site.hints()
+    await hints.done([], [Due(NOW, "promo")] * 3)
+    assert len([key for key in site.ring.live("us", "hints") if key[0] == "due"]) == 1
+
+
 async def test_while_a_region_is_away_buckets_wait_L4(site: Site) -> None:
     hints = site.hints()
     await hints.announce(a_link(), (), (NOW + 2 * HOUR,))

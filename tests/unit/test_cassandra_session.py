@@ -1,12 +1,15 @@
-"""Connections that are made in the background (store/cassandra/session.py)."""
+"""Connections that are made in the background, and what is asked of them in vain."""
 
 import asyncio
 import random
+import threading
+from typing import Any
 
 import pytest
 
 from shortlink.store.cassandra import session as session_module
-from shortlink.store.cassandra.session import Connecting, Unreachable, jittered
+from shortlink.store.cassandra.driver import DriverSession
+from shortlink.store.cassandra.session import Connecting, Level, Statement, Unreachable, jittered
 
 
 class Door:
@@ -21,7 +24,7 @@ class Door:
         self.made += 1
         self.knocked.set()
         if not self.open:
-            raise Unreachable("connection refused")
+            raise OSError("connection refused")
         return "connection"
 
     def connecting(self) -> Connecting[str]:
@@ -49,7 +52,9 @@ async def test_a_data_centre_that_refuses_keeps_nobody_waiting() -> None:
     connecting = Door().connecting()
     async with asyncio.timeout(session_module.FIRST / 2):
         await connecting.first()
-    with pytest.raises(Unreachable, match="eu-west-1 can't be reached: connection refused"):
+    with pytest.raises(
+        Unreachable, match="eu-west-1 can't be reached: OSError: connection refused"
+    ):
         connecting.now()
     assert await connecting.close() is None
 
@@ -68,14 +73,46 @@ async def test_it_is_tried_again_until_it_is_there_F2() -> None:
     await connecting.close()
 
 
-async def test_a_failure_that_is_nobodys_absence_is_told() -> None:
-    async def connect() -> str:
-        raise ValueError("no such option")
+class Silent:
+    """A driver's connection that answers nothing, and has no time-outs."""
 
-    connecting = Connecting("eu-west-1", connect, random.Random(1).randbytes)
-    await connecting.first()
-    with pytest.raises(ValueError, match="no such option"):
-        connecting.now()
+    def __init__(self, *, prepares: bool) -> None:
+        self.prepares = prepares
+        self.end = threading.Event()
+        self.cluster = self
+
+    def prepare(self, _cql: str) -> "Silent":
+        if not self.prepares:
+            self.end.wait(30)
+        return self
+
+    def bind(self, _values: object) -> "Silent":
+        return self
+
+    def execute_async(self, _query: object, timeout: float) -> "Silent":
+        return self
+
+    def add_callbacks(self, *_: object) -> None:
+        pass
+
+    def shutdown(self) -> None:
+        self.end.set()
+
+
+@pytest.mark.parametrize("prepares", [False, True])
+async def test_a_driver_that_forgets_a_statement_is_given_up_M1(prepares: bool) -> None:
+    silent = Silent(prepares=prepares)
+
+    async def connect() -> Any:
+        return silent
+
+    session = DriverSession("us", Connecting("us", connect, random.Random(1).randbytes))
+    await session.connecting.first()
+    statement = Statement("SELECT", Level.LOCAL_QUORUM, timeout=0.01)
+    async with asyncio.timeout(10):
+        with pytest.raises(Unreachable, match="us did not answer: TimeoutError; retry later"):
+            await session.execute(statement, ("promo",))
+        await session.close()
 
 
 async def test_a_connection_made_while_it_is_closed_is_given_back() -> None:

@@ -159,6 +159,24 @@ async def test_a_birth_counts_only_when_what_became_of_it_was_read_L5(
         assert hanging == set()
 
 
+async def test_a_home_that_hangs_keeps_no_process_from_being_ready_M1(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows_module, "HEDGE", 0.01)
+    monkeypatch.setattr(rows_module, "PATIENCE", 0.02)
+    world.sessions[US].faults = always("", Fault.HANGS)
+    async with asyncio.timeout(10):
+        await world.store.ping()
+
+
+async def test_what_was_born_in_a_region_that_the_address_lacks_is_unavailable(
+    world: World,
+) -> None:
+    world.place = "sa-east-1"
+    with pytest.raises(StoreUnavailable, match="sa-east-1"):
+        await world.store.change(BORN, edited(BORN), (), ())
+
+
 async def test_when_no_data_centre_answers_in_time_the_store_is_unavailable_M1(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,6 @@
 """Who owns a slot, and that a data centre that lacks data is not asked (DESIGN 4, L5)."""
 
+import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -7,9 +8,10 @@ import pytest
 from shortlink.clock import HandClock
 from shortlink.links.codes import SLOTS, SlotMap, encode
 from shortlink.links.policy import HOUR, MINUTE, SECOND
+from shortlink.store.cassandra import topology as topology_module
 from shortlink.store.cassandra.address import Address
 from shortlink.store.cassandra.preparing import SLOTS_EACH, Preparing
-from shortlink.store.cassandra.session import Unreachable
+from shortlink.store.cassandra.session import Row, Statement, Unreachable
 from shortlink.store.cassandra.topology import AWAY, Topology
 from shortlink.store.port import StoreUnavailable
 from tests.samples import NOW
@@ -117,6 +119,33 @@ async def test_what_has_not_answered_lately_is_looked_at_first_L5(site: Site) ->
     assert site.readers() == ["us", "ap", "eu"]
 
 
+async def test_a_data_centre_that_was_gone_is_looked_at_before_it_is_asked_again_L5(
+    site: Site,
+) -> None:
+    site.ring.away = {"us"}
+    await site.views["us"].look()
+    await site.views["eu"].look()
+    site.ring.wipe("us")
+    site.ring.away = set()
+    assert "us" not in [*site.readers("us"), *site.readers("eu")]
+    await site.views["us"].look()
+    assert "us" not in site.readers("us")
+
+
+async def test_a_data_centre_that_is_silent_is_asked_for_a_while_yet(site: Site) -> None:
+    silent = site.ring.sessions["us"]
+
+    async def execute(statement: Statement, values: Sequence[object] = ()) -> Sequence[Row]:
+        site.clock.advance(2 * SECOND)
+        raise Unreachable("it did not answer in time")
+
+    silent.execute = execute  # type: ignore[method-assign]
+    await site.views["eu"].look()
+    assert "us" in site.readers("eu")
+    site.clock.advance(10 * SECOND)
+    assert "us" not in site.readers("eu")
+
+
 async def test_a_wiped_data_centre_is_asked_for_nothing_until_admitted_L5(site: Site) -> None:
     site.ring.wipe("us")
     await site.look()
@@ -189,6 +218,57 @@ async def test_a_clock_that_is_wrong_by_most_coordinators_moves_nothing_W5(site:
     site.ring.skew = -4 * SECOND
     await site.look()
     view.check_clock()
+
+
+async def test_coordinators_that_are_away_vouch_for_no_clock_W5(site: Site) -> None:
+    site.ring.away = {"ap", "eu"}
+    site.ring.skew = 6 * SECOND
+    await site.look("us")
+    with pytest.raises(StoreUnavailable, match="6000 ms"):
+        site.views["us"].check_clock()
+
+
+async def test_closing_waits_for_no_data_centre_that_hangs(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = asyncio.Event()
+
+    async def hangs(*_: object) -> Sequence[Row]:
+        asked.set()
+        return await asyncio.Future()
+
+    monkeypatch.setattr(site.ring.sessions["eu"], "execute", hangs)
+    view = site.views["us"]
+    view.watch()
+    async with asyncio.timeout(10):
+        await asked.wait()
+        await view.close()
+        await view.close()
+
+
+async def test_looking_goes_on_after_what_nobody_expected_L5(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topology_module, "_LOOK", 0.001)
+    session, looked = site.ring.sessions["us"], asyncio.Event()
+    execute, times = session.execute, iter(range(3))
+
+    async def broken(statement: Statement, values: Sequence[object] = ()) -> Sequence[Row]:
+        if "system.local" in statement.cql and next(times, None) is not None:
+            return []
+        looked.set()
+        return await execute(statement, values)
+
+    monkeypatch.setattr(session, "execute", broken)
+    view = site.views["us"]
+    view.watch()
+    site.clock.advance(10 * SECOND)
+    async with asyncio.timeout(30):
+        while "us" not in view.readers():
+            looked.clear()
+            await looked.wait()
+            await asyncio.sleep(0)
+    await view.close()
 
 
 async def test_a_process_with_a_wrong_clock_keeps_no_time_for_others_L5(site: Site) -> None:

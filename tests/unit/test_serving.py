@@ -128,6 +128,8 @@ async def test_a_workers_listener_answers_what_it_has(request_: bytes, status: i
 async def test_a_workers_listener_outlives_who_sends_no_request(sent: bytes) -> None:
     rig = Rig()
     await rig.worker.ops.start("127.0.0.1", 0)
+    told: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
     reader, writer = await asyncio.open_connection("127.0.0.1", rig.worker.ops.port)
     writer.write(sent)
     writer.write_eof()
@@ -136,6 +138,7 @@ async def test_a_workers_listener_outlives_who_sends_no_request(sent: bytes) -> 
             assert await reader.read() == b""
     writer.close()
     assert (await ask(rig.worker.ops, get("/healthz")))[0] == 200
+    assert told == []
     rig.worker.ops.close()
 
 

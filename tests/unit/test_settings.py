@@ -10,8 +10,9 @@ from shortlink.settings import (
     read_audit_log,
     read_settings,
 )
+from shortlink.store.cassandra.address import parse_address
 
-CASSANDRA = "cassandra://us-east-1=10.77.1.1+10.77.1.2,eu-west-1=10.77.2.1/links"
+CASSANDRA = "cassandra://us-east-1=10.77.1.1,us-east-1=10.77.1.2,eu-west-1=10.77.2.1/links"
 GOOD = {
     "SHORTLINK_STORE": CASSANDRA,
     "SHORTLINK_CACHE": "rediss://user:hunter2@10.77.1.1:6379",
@@ -105,3 +106,10 @@ def test_addresses_are_not_shown() -> None:
     """P1: they may have passwords in them."""
     assert "hunter2" not in repr(read_settings(GOOD))
     assert "10.77" not in repr(read_settings(GOOD))
+
+
+def test_settings_and_the_store_spell_several_hosts_in_one_way() -> None:
+    assert parse_address(read_settings(GOOD).store).datacenters == {
+        "us-east-1": ("10.77.1.1", "10.77.1.2"),
+        "eu-west-1": ("10.77.2.1",),
+    }

@@ -203,6 +203,8 @@ async def test_L3_a_code_is_looked_at_daily_while_reclaiming_is_off_and_freed_on
     for span in (10 * DAY, POLICY.grace, 2 * YEAR, DAY, DAY):
         world.clock.advance(span)
         await sweep(world)
+        world.clock.advance(MINUTE)
+        await sweep(world)
         assert len([at for at, _ in world.kept.due if at > world.clock.at]) >= 1
     assert world.link("promo").state is State.QUARANTINED
     world.policy = POLICY
@@ -227,11 +229,46 @@ async def test_L4_a_backlog_larger_than_a_batch_is_dealt_with_in_one_run() -> No
     assert {link.state for link in world.kept.links.values()} == {State.TOMBSTONED}
 
 
-async def test_L4_a_hint_without_a_link_is_dropped() -> None:
+async def test_L4_a_hint_without_a_link_is_dropped_once_no_write_can_be_under_way() -> None:
     world = World()
     world.kept.due.add((NOW, "nothing"))
+    world.clock.advance(MINUTE - 1)
+    await sweep(world)
+    assert world.kept.due == {(NOW, "nothing")}
+    world.clock.advance(1)
     await sweep(world)
     assert world.kept.due == set()
+
+
+@pytest.mark.parametrize("before", [None, NOW + 11 * MINUTE, NOW + 5 * DAY])
+async def test_L1_a_sweeper_that_sees_a_hint_before_its_row_loses_neither(
+    before: int | None,
+) -> None:
+    world = await a_world(expires_at=before)
+    await sweep(world)
+    world.clock.advance(10 * MINUTE)
+    old = world.link("promo")
+    new_expiry = world.clock.at + HOUR
+    new = await world.management().apply("promo", Edit(by=ANN, expires_at=new_expiry))
+    world.keep(old)
+    for _ in range(3):
+        await sweep(world)
+    world.keep(new)
+    await sweep(world)
+    told = [event.id for event in world.kept.told if event.kind == "expiring"]
+    assert told[-1] == f"promo.1.{new_expiry}.expiring"
+    assert await state_after(world, HOUR) is State.TOMBSTONED
+    world.check_events()
+
+
+async def test_L1_a_sweeper_that_sees_a_hint_before_its_birth_loses_neither() -> None:
+    world = await a_world(expires_at=NOW + HOUR)
+    born = world.kept.links.pop("promo")
+    await sweep(world)
+    world.keep(born)
+    await sweep(world)
+    assert world.told("promo") == LIFE[:2]
+    assert await state_after(world, HOUR) is State.TOMBSTONED
 
 
 async def test_L4_a_row_that_cannot_be_read_stops_no_other_and_is_tried_hourly() -> None:

@@ -18,7 +18,7 @@ from shortlink.serving.stopping import Stop, listening
 from shortlink.settings import KEYS_FILE, ApiSettings, Settings, WrongSetting
 
 _SLOTS_EVERY = 60.0
-"""Seconds: a region that is admitted while this runs makes codes after that."""
+"""Seconds: a region that is prepared while this runs makes codes after that."""
 
 log = structlog.get_logger()
 

@@ -20,9 +20,7 @@ class StoredCodes:
         key = await self._store.install(self._entropy(SLOT_KEY_BYTES))
         slots = frozenset(await self._store.slots())
         if not slots:
-            raise StoreUnavailable(
-                "this region owns no code slots yet: run `shortlink prepare --admit REGION`"
-            )
+            raise StoreUnavailable("this region owns no code slots yet: run `shortlink prepare`")
         if self._known != (key, slots):
             self._known = key, slots
             self._codes = RandomCodes(SlotMap(key), slots, self._entropy)

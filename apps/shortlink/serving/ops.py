@@ -50,7 +50,7 @@ class OpsServer:
         try:
             if self._open <= _CONNECTIONS:
                 # An end of the peer, of its patience or of ours needs no answer.
-                with suppress(OSError, TimeoutError, ValueError, asyncio.IncompleteReadError):
+                with suppress(OSError, TimeoutError, EOFError, asyncio.LimitOverrunError):
                     async with asyncio.timeout(_SECONDS):
                         head = await reader.readuntil(b"\r\n\r\n")
                         writer.write(await self._answer(head))

@@ -4,11 +4,16 @@ import asyncio
 from pathlib import Path
 
 from shortlink.clock import Clock
+from shortlink.store.cassandra.address import SCHEME
 from shortlink.store.port import LinkStore, StoreUnsuitable
 from shortlink.store.sql import open_postgres_store, open_sql_store
 
+FORMS = (
+    "sqlite:///PATH, postgresql://USER@HOST/DATABASE or cassandra://DC=HOST[,DC=HOST...]/KEYSPACE"
+)
+"""Of a store's address."""
+
 _SQLITE = "sqlite:///"
-_CASSANDRA = "cassandra://"
 
 
 async def open_store(
@@ -23,12 +28,12 @@ async def open_store(
         return await asyncio.to_thread(open_sql_store, Path(address.removeprefix(_SQLITE)))
     if address.startswith("postgresql://"):
         return await asyncio.to_thread(open_postgres_store, address)
-    if address.startswith(_CASSANDRA):
+    if address.startswith(SCHEME):
         # What one store needs is imported with it: its drivers start threads and take memory.
         from shortlink.store.cassandra.opening import open_cassandra
 
         return await open_cassandra(address, region, clock, native=native)
-    raise _unknown()
+    raise StoreUnsuitable(f"the address names no store that is known: use {FORMS}")
 
 
 async def prepare(address: str, region: str | None, clock: Clock, admit: str | None) -> str:
@@ -37,7 +42,7 @@ async def prepare(address: str, region: str | None, clock: Clock, admit: str | N
     Safe to repeat. `admit` names a data centre of Cassandra's that was repaired and may be
     asked again. Raises as `open_store`.
     """
-    if address.startswith(_CASSANDRA):
+    if address.startswith(SCHEME):
         from shortlink.store.cassandra.opening import prepare_cassandra
 
         return await prepare_cassandra(address, region, clock, admit)
@@ -46,10 +51,3 @@ async def prepare(address: str, region: str | None, clock: Clock, admit: str | N
     store = await open_store(address, region, clock)
     await store.close()
     return "the store is ready"
-
-
-def _unknown() -> StoreUnsuitable:
-    return StoreUnsuitable(
-        "the address names no store that is known: use sqlite:///PATH,"
-        " postgresql://USER@HOST/DATABASE or cassandra://DC=HOST[,DC=HOST...]/KEYSPACE"
-    )

@@ -12,7 +12,10 @@ from shortlink.links.model import Event, Link
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A hint that `code` has to be looked at from `at` on. The row decides; hints may be stale."""
+    """A hint that `code` has to be looked at from `at` on.
+
+    The row decides: a hint may be stale, or there before the row that it is about.
+    """
 
     at: int
     code: str

@@ -150,14 +150,15 @@ class Buckets:
             )
             hints = [_as_hint(*row) for rows in shards for row in rows]
             found += sorted(hints, key=lambda hint: (hint.at, hint.id))
-            if everywhere and not hints and self._is_over(number, MINUTE):
+            # What was not asked for may be in it still.
+            over = min(until, self._clock.wall()) - (number + 1) * self._width
+            if everywhere and not hints and over > MINUTE:
                 self._empty.add(number)
-                await self._close(number, openings)
+                if over > _KEPT_OPEN:
+                    await self._close(number, openings)
         return found[:limit]
 
     async def _close(self, number: int, openings: Sequence[Hint]) -> None:
-        if not self._is_over(number, _KEPT_OPEN):
-            return
         late = self._clock.wall() - _PERIOD - _KEPT_OPEN
         old = [
             opening
@@ -175,9 +176,6 @@ class Buckets:
         if number * self._width > now + _KEPT_OPEN:
             return number, _ALWAYS
         return number, str(now // _PERIOD)
-
-    def _is_over(self, number: int, since: int) -> bool:
-        return (number + 1) * self._width + since < self._clock.wall()
 
     def _partition(self, hint: Hint) -> str:
         return f"{hint.at // self._width}.{crc32(hint.code.encode()) % SHARDS}"

@@ -27,6 +27,7 @@ from shortlink.store.cassandra.session import (
     Statement,
     Unreachable,
     refused,
+    unanswered,
 )
 
 # What fails is raised. The driver would add a stack trace for each attempt to reconnect.
@@ -58,21 +59,21 @@ class DriverSession:
     async def execute(self, statement: Statement, values: Sequence[object] = ()) -> Sequence[Row]:
         connection = self.connecting.now()
         try:
-            try:
-                return await self._run(connection, statement, values)
-            except (InvalidRequest, DriverException) as error:
-                # A node that came back may know a statement by another name, and the driver
-                # then gives it up for ever. It was not executed.
-                if not isinstance(error, InvalidRequest) and "ID mismatch" not in str(error):
-                    raise
-                self._prepared.pop(statement.cql, None)
-                return await self._run(connection, statement, values)
+            # The driver's own time-out leaves out preparing, and ends with its threads.
+            async with asyncio.timeout(statement.timeout):
+                try:
+                    return await self._run(connection, statement, values)
+                except (InvalidRequest, DriverException) as error:
+                    # A node that came back may know a statement by another name, and the driver
+                    # then gives it up for ever. It was not executed.
+                    if not isinstance(error, InvalidRequest) and "ID mismatch" not in str(error):
+                        raise
+                    self._prepared.pop(statement.cql, None)
+                    return await self._run(connection, statement, values)
         except InvalidRequest as error:
             raise Unreachable(refused(self.datacenter, statement, error)) from error
-        except (DriverException, NoHostAvailable, ConnectionException) as error:
-            raise Unreachable(
-                f"{self.datacenter} did not answer: {type(error).__name__}: {error}; retry later"
-            ) from error
+        except (DriverException, NoHostAvailable, ConnectionException, TimeoutError) as error:
+            raise Unreachable(unanswered(self.datacenter, error)) from error
 
     async def applied(self, statement: Statement, values: Sequence[object] = ()) -> bool:
         return bool((await self.execute(statement, values))[0][0])
@@ -144,6 +145,6 @@ def _connect(datacenter: str, hosts: Sequence[str]) -> DriverConnection:
     )
     try:
         return cluster.connect()
-    except Exception as error:  # whatever it is, the next attempt is made with a new Cluster
+    except BaseException:
         cluster.shutdown()
-        raise Unreachable(f"{type(error).__name__}: {error}") from error
+        raise

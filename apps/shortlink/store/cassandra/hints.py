@@ -65,7 +65,7 @@ class Hints:
     async def done(self, due: Sequence[Due], again: Sequence[Due]) -> None:
         """Drop `due` as they were last read, after `again` were kept. Raises Unreachable."""
         old = await together(self._written(one) for one in due)
-        await self._due.add([self._due.hint(one.at, one.code) for one in again])
+        await self._due.add([self._due.hint(one.at, one.code) for one in set(again)])
         await self._due.drop([hint for hints in old for hint in hints])
 
     async def owned(self, owner: str, after: str, limit: int) -> Sequence[str]:

@@ -17,6 +17,7 @@ from shortlink.store.cassandra.session import (
     Statement,
     Unreachable,
     refused,
+    unanswered,
 )
 
 _REFUSED = (errors.CassErrorServerInvalidQuery, errors.CassErrorServerSyntaxError)
@@ -39,14 +40,8 @@ async def open_native_session(datacenter: str, hosts: Sequence[str], entropy: En
         exponential_reconnect_max_delay_ms=int(LAST_PAUSE * 1_000),
         log_level="critical",  # what fails is raised
     )
-
-    async def connect() -> acsylla.Session:
-        try:
-            return await cluster.create_session()
-        except errors.CassException as error:
-            raise Unreachable(f"{type(error).__name__}: {error}") from error
-
-    session = NativeSession(datacenter, cluster, Connecting(datacenter, connect, entropy))
+    connecting = Connecting(datacenter, cluster.create_session, entropy)
+    session = NativeSession(datacenter, cluster, connecting)
     await session.connecting.first()
     return session
 
@@ -69,18 +64,18 @@ class NativeSession:
     async def execute(self, statement: Statement, values: Sequence[object] = ()) -> Sequence[Row]:
         connection = self.connecting.now()
         try:
-            try:
-                return await self._run(connection, statement, values)
-            except _UNPREPARED:
-                # A node that came back may know a statement by another name. It was not executed.
-                self._prepared.pop(statement.cql, None)
-                return await self._run(connection, statement, values)
+            async with asyncio.timeout(statement.timeout):  # the driver's own leaves out preparing
+                try:
+                    return await self._run(connection, statement, values)
+                except _UNPREPARED:
+                    # A node that came back may know a statement by another name. It was not
+                    # executed.
+                    self._prepared.pop(statement.cql, None)
+                    return await self._run(connection, statement, values)
         except _REFUSED as error:
             raise Unreachable(refused(self.datacenter, statement, error)) from error
-        except errors.CassException as error:
-            raise Unreachable(
-                f"{self.datacenter} did not answer: {type(error).__name__}: {error}; retry later"
-            ) from error
+        except (errors.CassException, TimeoutError) as error:
+            raise Unreachable(unanswered(self.datacenter, error)) from error
 
     async def applied(self, statement: Statement, values: Sequence[object] = ()) -> bool:
         return bool((await self.execute(statement, values))[0][0])

@@ -177,6 +177,10 @@ class Rows:
         if (kept := await self._changed(self.seat, code)) is not None or not in_slots(code):
             return kept
         owner = await self.places.owner(code)
+        if owner is not None and owner not in self.sessions:
+            raise Unreachable(
+                f"{code} was born in {owner}, which the store's address lacks; add it"
+            )
         return None if owner is None else await self._born(self.sessions[owner], code)
 
     async def settle(self, code: str) -> bool:

@@ -66,6 +66,12 @@ def refused(datacenter: str, statement: Statement, error: Exception) -> str:
     )
 
 
+def unanswered(datacenter: str, error: Exception) -> str:
+    """Of a statement whose outcome is unknown."""
+    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return f"{datacenter} did not answer: {said}; retry later"
+
+
 class Session(Protocol):
     """Connections to the coordinators of one data centre; local levels mean that one."""
 
@@ -95,7 +101,7 @@ def jittered(pause: float, entropy: Entropy) -> float:
 class Connecting(Generic[C]):
     """A driver's connection to one data centre, attempted in the background until it is there.
 
-    `connect` raises Unreachable when an attempt failed. Pauses double up to LAST_PAUSE.
+    Pauses between attempts double up to LAST_PAUSE.
     """
 
     def __init__(
@@ -135,8 +141,8 @@ class Connecting(Generic[C]):
         while not self._closing.is_set():
             try:
                 return await self._connect()
-            except Unreachable as error:
-                self._why = str(error)
+            except Exception as error:  # of any kind, as of a host's name that can't be resolved
+                self._why = f"{type(error).__name__}: {error}"
             finally:
                 self._tried.set()
             with suppress(TimeoutError):

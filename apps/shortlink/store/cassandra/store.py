@@ -238,7 +238,7 @@ class CassandraStore:
     # The store itself
 
     async def ping(self) -> None:
-        await self._rows.read("ping")
+        await self._rows.first(self._topology.readers(), "ping")  # as a visitor's read would go
 
     async def close(self) -> None:
         self._closed = True

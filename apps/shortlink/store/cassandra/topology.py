@@ -17,6 +17,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+import structlog
+
 from shortlink.clock import Clock
 from shortlink.links.codes import SLOTS, SlotMap
 from shortlink.links.policy import HOUR, MINUTE, SECOND
@@ -49,7 +51,12 @@ _JUDGE = 10.0
 _BEAT = 10 * SECOND
 _RELOAD = 10 * SECOND
 _VALID = 10 * SECOND
-"""How long what was seen of a data centre holds. Wiping and restarting one takes longer."""
+"""How long what was seen of a data centre holds while it is silent."""
+
+_AT_ONCE = 1 * SECOND
+"""A node that is gone is told of sooner than this; one that is busy or hangs is not."""
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +89,6 @@ class Topology:
         self._slots: dict[int, str] = {}
         self._map: SlotMap | None = None
         self._loaded_at = 0
-        self._closing = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
         self._take_slots = f"SELECT slot, region FROM {keyspace}.slots LIMIT {SLOTS}"
         self._take_key = f"SELECT value FROM {keyspace}.installation WHERE name = ?"
@@ -148,9 +154,10 @@ class Topology:
     def unfit(self, datacenter: str) -> str:
         """Why `datacenter` may not be asked now; empty when it may."""
         sight = self._seen.get(datacenter)
-        if sight is None or self._clock.steady() - sight.at >= _VALID:
-            return "it has not answered lately"
-        return sight.unfit
+        return sight.unfit if sight and self._holds(sight) else "it has not answered lately"
+
+    def _holds(self, sight: _Sight) -> bool:
+        return self._clock.steady() - sight.at < _VALID
 
     async def may_write_births(self) -> None:
         """Raises StoreUnavailable when the home data centre is not fit for them."""
@@ -159,7 +166,7 @@ class Topology:
 
     def check_clock(self) -> None:
         """Raises StoreUnavailable when this clock is wrong by a majority of the coordinators."""
-        offsets = sorted(sight.offset for sight in self._seen.values())
+        offsets = [sight.offset for sight in self._seen.values() if self._holds(sight)]
         wrong = [offset for offset in offsets if abs(offset) > SKEW]
         if 2 * len(wrong) > len(offsets):
             raise StoreUnavailable(
@@ -173,10 +180,10 @@ class Topology:
         self._watching = asyncio.create_task(self._watch(), name="watch data centres")
 
     async def close(self) -> None:
-        """Stop looking."""
-        self._closing.set()
+        """Stop looking, without waiting for data centres that take their time."""
         if self._watching is not None:
-            await self._watching
+            self._watching.cancel()
+            await asyncio.wait([self._watching])
 
     async def look(self) -> None:
         """Look at every data centre once. What can't be seen now keeps its last judgement."""
@@ -188,10 +195,12 @@ class Topology:
         await asyncio.gather(self._every(_LOOK, self._see_all), self._every(_JUDGE, self._judge))
 
     async def _every(self, seconds: float, act: Callable[[], Awaitable[None]]) -> None:
-        while not self._closing.is_set():
-            await act()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._closing.wait(), seconds)
+        while True:
+            try:
+                await act()
+            except Exception:  # whoever stopped looking would take all for unfit, and for ever
+                _log.exception("looking at the data centres failed unexpectedly")
+            await asyncio.sleep(seconds)
 
     async def _see_all(self) -> None:
         now = self._clock.steady()
@@ -240,9 +249,15 @@ class Topology:
 
     async def _see(self, name: str, admitted: _Admitted, beating: bool) -> None:
         session = self._sessions[name]
-        before = self._clock.wall()
+        before, began = self._clock.wall(), self._clock.steady()
         try:
             host, told = (await session.execute(Statement(_SELF, Level.LOCAL_ONE)))[0]
+        except StoreError:
+            # It may come back in a moment, wiped: what was seen of it before is void.
+            if self._clock.steady() - began < _AT_ONCE:
+                self._seen.pop(name, None)
+            return
+        try:
             offset = told - (before + self._clock.wall()) // 2
             unfit = admitted.unfit
             if not unfit and str(host) not in admitted.hosts:
