@@ -34,7 +34,7 @@ concurrent_reads: 8
 concurrent_writes: 8
 concurrent_counter_writes: 2
 concurrent_materialized_view_writes: 2
-native_transport_max_threads: 16
+native_transport_max_threads: 64
 key_cache_size: 1MiB
 counter_cache_size: 0MiB
 networking_cache_size: 8MiB
