@@ -41,14 +41,16 @@ logs: dev-set  ## Show a region's logs: make logs R=us-east-1 [C=kubelet]
 	@$(BIN)/python -m local logs $(R) $(C)
 
 # The second driver keeps the same contract; the platform is taken down last, to see what it leaves.
+# A test's time has its fixtures' in it, such as making and dropping a keyspace in three regions.
+REAL = $(BIN)/python -m pytest --timeout 180
 test-real: up  ## Run the contract and the tests on the real parts; ends the three regions
-	$(BIN)/python -m pytest tests/contract tests/real --stores sqlite,postgresql,cassandra \
+	$(REAL) tests/contract tests/real --stores sqlite,postgresql,cassandra \
 		--ignore=tests/real/test_platform_leaves_nothing.py
-	$(BIN)/python -m pytest tests/contract --stores cassandra-native
-	$(BIN)/python -m pytest tests/real/test_platform_leaves_nothing.py
+	$(REAL) tests/contract --stores cassandra-native
+	$(REAL) tests/real/test_platform_leaves_nothing.py
 
 drill: dev-set  ## Break the three regions on purpose and count what was lost: make drill D=outages
-	$(BIN)/python -m tests.drills.$(D) $(ARGS)
+	$(BIN)/python -m tests.drills.$(or $(D),$(error which one? make drill D=outages)) $(ARGS)
 
 bench: dev-set  ## Run the side-by-side benchmarks
 	$(BIN)/python -m bench $(ARGS)

@@ -23,6 +23,7 @@ from pathlib import Path
 import uvloop
 
 from local.regions.layout import REGIONS
+from local.stacks import store_address
 from shortlink.clock import SYSTEM_CLOCK
 from shortlink.links.codes import Entropy
 from shortlink.links.model import Link, State
@@ -37,7 +38,6 @@ from tests.redirect_rig import ask
 
 HOME = REGIONS[0].name
 KEYSPACE = "bench_misses"
-STORE = f"cassandra://{','.join(f'{each.name}={each.address}' for each in REGIONS)}/{KEYSPACE}"
 
 LINKS = 2_000
 READS = 4_000
@@ -118,9 +118,11 @@ async def _turn(store: LinkStore, codes: Sequence[str]) -> Turn:
 
 
 async def _run() -> dict[str, list[Turn]]:
-    await prepare(STORE, HOME, SYSTEM_CLOCK, None)
-    stores = {name: await _open(opener) for name, opener in DRIVERS.items()}
+    await prepare(store_address(KEYSPACE), HOME, SYSTEM_CLOCK, None)
+    stores: dict[str, LinkStore] = {}
     try:
+        for name, opener in DRIVERS.items():
+            stores[name] = await _open(opener)
         codes = await _fill(next(iter(stores.values())))
         for store in stores.values():
             await _turn(store, codes)  # prepares its statements

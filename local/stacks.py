@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,15 +16,14 @@ from pathlib import Path
 from local.parts import Parts, find
 from local.problem import Problem
 from local.pulumi.engine import Engine, open_engine
+from local.regions.cluster import DEPLOYMENTS, NAMESPACE
 from local.regions.commands import attempt
 from local.regions.layout import CHECKOUT, NODE_PORTS, REGIONS, STATE, Region
+from local.regions.processes import Say
 
 FOLDER = STATE / "pulumi"
 
-SERVICES = ("redirect", "api", "worker")
-ROLLOUT = 120.0  # seconds for one service's pods to be available
-
-Say = Callable[[str], None]
+ROLLOUT = 120.0  # seconds for one Deployment's pods to be available
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ def deploy(
         digest = ""
         for inputs in (platform_inputs(region, text, keys), apps_inputs(region, text, image)):
             began = time.monotonic()
-            marker = _marker(folder, inputs.stack)
+            marker = folder / f"deployed-{inputs.stack}"
             digest = inputs.digest(below=digest)
             if marker.exists() and marker.read_text() == digest:
                 continue
@@ -82,17 +81,16 @@ def deploy(
         end.result()
 
 
-def forget(folder: Path, region: str) -> None:
-    """Have the next `deploy` look at `region` again, before something in it is wiped."""
-    for layer in ("platform", "apps"):
-        _marker(folder, f"local-{region}-{layer}").unlink(missing_ok=True)
+def store_address(keyspace: str = "links") -> str:
+    """The regions' Cassandra, as SHORTLINK_STORE names it."""
+    hosts = ",".join(f"{each.name}={each.address}" for each in REGIONS)
+    return f"cassandra://{hosts}/{keyspace}"
 
 
 def platform_inputs(region: Region, kubeconfig: str, keys: str) -> Inputs:
     """What the platform stack of a region is told."""
-    hosts = ",".join(f"{each.name}={each.address}" for each in REGIONS)
     plain = {
-        "store": f"cassandra://{hosts}/links",
+        "store": store_address(),
         "cache": f"redis://{region.address}:6379",
         "base-url": f"http://{region.address}:{NODE_PORTS['redirect']}",
     }
@@ -122,23 +120,19 @@ def _up(engine: Engine, inputs: Inputs) -> None:
 
 def _await_rollouts(kubectl: Path, kubeconfig: Path, region: Region) -> None:
     """Ask the API server itself, for the provider may call a rollout done before it is."""
-    for service in SERVICES:
+    for name in DEPLOYMENTS:
         done = attempt(
-            *(kubectl, f"--kubeconfig={kubeconfig}", "--namespace=shortlink"),
-            *("rollout", "status", f"deployment/{service}", f"--timeout={ROLLOUT:g}s"),
+            *(kubectl, f"--kubeconfig={kubeconfig}", f"--namespace={NAMESPACE}"),
+            *("rollout", "status", f"deployment/{name}", f"--timeout={ROLLOUT:g}s"),
             seconds=ROLLOUT + 30.0,
         )
         if done.returncode != 0:
             said = (done.stderr or done.stdout).strip().splitlines()[-1:]
             raise Problem(
-                f"{region.name}: {service} is not up: {' '.join(said)}: see `make logs"
-                f" R={region.name}`, and kubectl --context {region.context} -n shortlink"
-                f" describe pods -l app.kubernetes.io/name={service}"
+                f"{region.name}: {name} is not up: {' '.join(said)}: see `make logs"
+                f" R={region.name}`, and kubectl --context {region.context} -n {NAMESPACE}"
+                f" describe pods -l app.kubernetes.io/name={name}"
             )
-
-
-def _marker(folder: Path, stack: str) -> Path:
-    return folder / f"deployed-{stack}"
 
 
 def main() -> None:

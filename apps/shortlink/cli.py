@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import json
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -106,8 +107,8 @@ def _service(
 
 
 def _port(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) < 65536:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port: 1 to 65535")
+    if not re.fullmatch("[0-9]{1,5}", text) or not 0 < int(text) < 65536:
+        raise argparse.ArgumentTypeError(f"{text[:20]!r} is not a port: 1 to 65535")
     return int(text)
 
 
@@ -208,6 +209,6 @@ def _ops(args: argparse.Namespace) -> tuple[str, int] | None:
         except (OSError, ValueError, LookupError, TypeError):
             return None
     host, _, port = text.rpartition(":")
-    if not port.isdecimal():
-        raise Problem(f"--ops {text!r} is not HOST:PORT")
+    if not re.fullmatch("[0-9]{1,5}", port):
+        raise Problem(f"--ops {text[:80]!r} is not HOST:PORT")
     return host, int(port)

@@ -97,6 +97,7 @@ def base(images: Path, tell: Tell) -> Layer:
             "fetching Debian's packages",
             [
                 *["mmdebstrap", "--quiet", "--variant=extract", shown],
+                '--aptopt=Acquire::Retries "3"',
                 *[SUITE, tree, machines if same else sources],
             ],
             tell,

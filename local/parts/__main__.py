@@ -55,10 +55,8 @@ def main() -> None:
             list_all()
             return
         parts = ensure(tell)
-    except Problem as problem:
+    except (Problem, OSError) as problem:
         sys.exit(f"parts: {problem}")
-    except OSError as error:
-        sys.exit(f"parts: {error}")
     except KeyboardInterrupt:
         sys.exit("\nparts: stopped; the next `make parts` goes on with it")
     seconds = time.monotonic() - began

@@ -58,10 +58,11 @@ def install(packages: list[str], tell: Tell) -> None:
     tell(f"installing {names}")
     began = time.monotonic()
     quietly = {"DEBIAN_FRONTEND": "noninteractive"}
-    keep = ["-o", "Dpkg::Options::=--force-confold", "-o", "DPkg::Lock::Timeout=300"]
-    install = ["apt-get", "install", "-y", "--no-install-recommends", *keep, *packages]
+    apt = ["apt-get", "-o", "Acquire::Retries=3", "-o", "DPkg::Lock::Timeout=300"]
+    keep = ["-o", "Dpkg::Options::=--force-confold"]
+    install = [*apt, "install", "-y", "--no-install-recommends", *keep, *packages]
     with no_services():
-        run("apt-get update", ["apt-get", "update"], tell, deadline=DEADLINE, environment=quietly)
+        run("apt-get update", [*apt, "update"], tell, deadline=DEADLINE, environment=quietly)
         run("apt-get install", install, tell, deadline=DEADLINE, environment=quietly)
     if still := missing():
         raise Problem(f"apt-get ended well, but {' '.join(still)} won't do: put newer ones on PATH")

@@ -79,14 +79,14 @@ def kill(folder: Path, *, seconds: float = 10.0) -> None:
         time.sleep(0.02)
 
 
-def remove_all(*, seconds: float = 10.0) -> None:
-    """Remove our groups from every hierarchy, and kill what is still in them.
+def remove(*names: str, seconds: float = 10.0) -> None:
+    """Remove a group of ours (by default all) from every hierarchy, and kill what is still in it.
 
     What a killed `up` had just begun to start may enter its group late. Raises Problem past the
     deadline.
     """
     end = time.monotonic() + seconds
-    while there := left():
+    while there := left(*names):
         for root in there:
             kill(root)
             for path in sorted(_tree(root), key=lambda path: -len(path.parts)):
@@ -96,9 +96,10 @@ def remove_all(*, seconds: float = 10.0) -> None:
             raise Problem(f"can't be removed: {', '.join(map(str, there))}")
 
 
-def left() -> list[Path]:
-    """Groups of ours, in any hierarchy."""
-    return [mounted / TREE for mounted in hierarchies() if (mounted / TREE).exists()]
+def left(*names: str) -> list[Path]:
+    """Where a group of ours (by default the root of all) is, in any hierarchy."""
+    groups = [mounted.joinpath(TREE, *names) for mounted in hierarchies()]
+    return [group for group in groups if group.exists()]
 
 
 def _tree(folder: Path) -> Iterator[Path]:

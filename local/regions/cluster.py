@@ -10,7 +10,7 @@ from typing import Any
 
 from local.problem import Problem
 from local.regions import health, pki
-from local.regions.layout import NODE_PORTS, Region
+from local.regions.layout import NODE_PORTS, ClusterNode, Region
 
 NAMESPACE = "shortlink"
 DEPLOYMENTS = ("redirect", "api", "worker")
@@ -36,9 +36,9 @@ def get(region: Region, path: str) -> Any:
         raise Unanswered(f"{path}: {error}") from error
 
 
-def await_node(region: Region, *, seconds: float = 60.0) -> None:
-    """Wait until the region's node is Ready. Raises Problem with its own reason."""
-    _await(region, lambda: {region.node: node_state(region)}, seconds)
+def await_node(node: ClusterNode, *, seconds: float = 60.0) -> None:
+    """Wait until a node is Ready. Raises Problem with its own reason."""
+    _await(node.region, lambda: {node.name: node_state(node)}, seconds)
 
 
 def await_deployments(region: Region, *, seconds: float = 180.0) -> None:
@@ -55,13 +55,13 @@ def _await(region: Region, states: Callable[[], dict[str, str | None]], seconds:
         time.sleep(0.2)
 
 
-def node_state(region: Region) -> str | None:
-    """None when the region's node is Ready, else the reason."""
+def node_state(node: ClusterNode) -> str | None:
+    """None when a node is Ready, else the reason."""
     try:
-        conditions = get(region, f"/api/v1/nodes/{region.node}")["status"].get("conditions", [])
+        found = get(node.region, f"/api/v1/nodes/{node.name}")["status"].get("conditions", [])
     except Unanswered as error:
         return str(error)
-    for condition in conditions:
+    for condition in found:
         if condition["type"] == "Ready":
             return None if condition["status"] == "True" else str(condition["message"])
     return "its kubelet has not reported"

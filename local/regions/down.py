@@ -1,5 +1,6 @@
 """Takes the platform down, whatever is left of it, and leaves nothing but the parts' cache."""
 
+import json
 import shutil
 import socket
 import time
@@ -16,6 +17,7 @@ SECONDS = 60.0
 
 _LOG_LINKS = Path("/var/log/containers")
 _SHIM_SOCKETS = Path("/run/containerd/s")
+_NETWORK_RESULTS = Path("/var/lib/cni/results")
 _PLUGINS = Path("/var/lib/kubelet/device-plugins")
 
 
@@ -34,15 +36,20 @@ def down(say: Say) -> None:
         cgroups.kill(cgroups.group(), seconds=SECONDS)
         say(f"{len(running)} processes ended")
     for state in {checkout / ".local", CHECKOUT / ".local"}:
-        _forget_containers(state)
-        _unmount(state)
-        shutil.rmtree(state, ignore_errors=True)
-        if state.exists():
-            raise Problem(f"{state} can't be removed: see what is in it")
+        remove_folder(state)
     network.remove()
-    cgroups.remove_all()
+    cgroups.remove()
     owner.release()
     say("the platform is down")
+
+
+def remove_folder(state: Path) -> None:
+    """Remove a folder in which nodes kept things, once their processes are gone. Raises Problem."""
+    _forget_containers(state)
+    _unmount(state)
+    shutil.rmtree(state, ignore_errors=True)
+    if state.exists():
+        raise Problem(f"{state} can't be removed: see what is in it")
 
 
 def mounts(state: Path, mountinfo: str | None = None) -> list[Path]:
@@ -76,9 +83,25 @@ def _forget_containers(state: Path) -> None:
         for link in _LOG_LINKS.iterdir():
             if link.is_symlink() and link.readlink().is_relative_to(state):
                 link.unlink()
+    for kept in network_results(state):
+        kept.unlink()
     if any((state / region.name / "kubelet").exists() for region in REGIONS):
         (_PLUGINS / "kubelet.sock").unlink(missing_ok=True)
-        _remove_empty(_LOG_LINKS, _PLUGINS, _PLUGINS.parent, _SHIM_SOCKETS, _SHIM_SOCKETS.parent)
+        made = (_PLUGINS, _NETWORK_RESULTS, _SHIM_SOCKETS)
+        _remove_empty(_LOG_LINKS, *(each for folder in made for each in (folder, folder.parent)))
+
+
+def network_results(state: Path, folder: Path = _NETWORK_RESULTS) -> list[Path]:
+    """What the network plugins remember of containers of ours: all of them are gone."""
+    found = []
+    for path in folder.iterdir() if folder.is_dir() else ():
+        try:
+            namespace = json.loads(path.read_text()).get("netns", "")
+        except (OSError, ValueError, AttributeError):
+            continue  # not of this kind, or gone meanwhile
+        if Path(namespace).is_relative_to(state):
+            found.append(path)
+    return found
 
 
 def dead_sockets(folder: Path = _SHIM_SOCKETS) -> list[Path]:

@@ -3,6 +3,7 @@
 What mends waits until it is well; all of them raise Problem past their deadlines.
 """
 
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 
 from local.parts import find
@@ -84,10 +85,13 @@ def kill_spare(region: str, number: int) -> list[int]:
 
 
 def remove_spares(region: str, count: int = 3) -> None:
-    """End the region's own ring, and remove its data."""
+    """End the region's own ring, and remove all of it: the next one starts as the first did."""
     for number in range(count):
         kill_spare(region, number)
-        _spare(region, number).wipe()
+        node = _spare(region, number)
+        if node.folder.exists():
+            shutil.rmtree(node.folder)
+        network.remove_address(node.region, node.address)
 
 
 def _spare(region: str, number: int) -> Node:

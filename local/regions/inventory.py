@@ -16,8 +16,8 @@ def components(region: Region, parts: Parts) -> dict[str, Component]:
         controlplane.api_server(region, parts),
         controlplane.controller_manager(region, parts),
         controlplane.scheduler(region, parts),
-        node.container_runtime(region, parts),
-        node.kubelet(region, parts),
+        node.container_runtime(region.node, parts),
+        node.kubelet(region.node, parts),
         node.proxy(region, parts),
         cassandra(node_of(region), parts),
     )

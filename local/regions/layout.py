@@ -19,6 +19,23 @@ NODE_PORTS = {"redirect": 30080, "api": 30081}
 
 
 @dataclass(frozen=True)
+class ClusterNode:
+    """One Kubernetes node. All nodes of a region are in its one network namespace."""
+
+    region: "Region"
+    name: str
+    suffix: str
+    """What the names of its components, files and control groups end with."""
+    address: str
+    pods: str
+    """The addresses of its pods."""
+    bridge: str
+    """What its pods' cables are joined to."""
+    folder: Path
+    """Its settings and all that it writes."""
+
+
+@dataclass(frozen=True)
 class Region:
     """One region. `number` is the third part of its addresses."""
 
@@ -33,11 +50,6 @@ class Region:
     def spare_address(self, last: int) -> str:
         """An address of the region for one more server in its namespace."""
         return f"10.77.{self.number}.{last}"
-
-    @property
-    def pods(self) -> str:
-        """The addresses of its pods."""
-        return f"10.88.{self.number}.0/24"
 
     @property
     def services(self) -> str:
@@ -60,9 +72,17 @@ class Region:
         return f"shortlink{self.number}"
 
     @property
-    def node(self) -> str:
-        """Its one Kubernetes node."""
-        return f"node-{self.name}"
+    def node(self) -> ClusterNode:
+        """Its Kubernetes node."""
+        pods = f"10.88.{self.number}.0/24"
+        return ClusterNode(self, f"node-{self.name}", "", self.address, pods, "cni0", self.folder)
+
+    @property
+    def second_node(self) -> ClusterNode:
+        """One more, which `up` doesn't start: drills add it and remove it."""
+        name, pods = f"node-{self.name}-2", f"10.88.{100 + self.number}.0/24"
+        address, folder = self.spare_address(5), self.folder / "node-2"
+        return ClusterNode(self, name, "-2", address, pods, "cni1", folder)
 
     @property
     def context(self) -> str:

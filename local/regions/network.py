@@ -3,7 +3,7 @@
 import json
 
 from local.regions.commands import attempt, run
-from local.regions.layout import BRIDGE, HOST, REGIONS, Region
+from local.regions.layout import BRIDGE, HOST, REGIONS, ClusterNode, Region
 
 INSIDE = "eth0"
 """A cable's end in its region."""
@@ -56,6 +56,19 @@ def add_address(region: Region, address: str) -> None:
     run("ip", "-n", region.namespace, "addr", "replace", f"{address}/16", "dev", INSIDE)
 
 
+def remove_address(region: Region, address: str) -> None:
+    """Take an address that was added away. That it is already gone is no fault."""
+    run("ip", "-n", region.namespace, "addr", "flush", "dev", INSIDE, "to", f"{address}/32")
+
+
+def remove_node(node: ClusterNode) -> None:
+    """Take a node's bridge and address away. What is already gone is no fault."""
+    inside_it = ("-n", node.region.namespace)
+    if _has_link(node.bridge, *inside_it):
+        run("ip", *inside_it, "link", "del", node.bridge)
+    remove_address(node.region, node.address)
+
+
 def remove() -> None:
     """Take all of it away. What is already gone is no fault."""
     for region in REGIONS:
@@ -80,5 +93,5 @@ def inside(region: Region) -> tuple[str, ...]:
     return ("nsenter", f"--net=/var/run/netns/{region.namespace}")
 
 
-def _has_link(name: str) -> bool:
-    return attempt("ip", "link", "show", name).returncode == 0
+def _has_link(name: str, *where: str) -> bool:
+    return attempt("ip", *where, "link", "show", name).returncode == 0

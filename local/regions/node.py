@@ -1,4 +1,7 @@
-"""A region's one Kubernetes node: containerd, kubelet, kube-proxy."""
+"""A region's Kubernetes nodes: containerd and kubelet of each, one kube-proxy for all.
+
+Pods of all its nodes are in one network namespace: between their bridges the kernel itself routes.
+"""
 
 import json
 import os
@@ -9,39 +12,47 @@ import yaml
 from local.parts import Parts
 from local.regions import cgroups, health, pki
 from local.regions.commands import attempt, run
-from local.regions.layout import Region
+from local.regions.layout import POD_NETWORKS, ClusterNode, Region
 from local.regions.processes import Component
 
 PAUSE = "registry.local/pause:1"
-PODS = "pods"
-"""The control group that the region's containers are in."""
-SHIMS = "shims"
-"""The control group of containerd's shims: they outlive it, and so do their containers."""
 
 
-def socket(region: Region) -> Path:
+def groups(node: ClusterNode) -> tuple[str, str]:
+    """The control groups of a node's containers, and of its containerd's shims.
+
+    Shims outlive containerd, and so do their containers.
+    """
+    return (f"pods{node.suffix}", f"shims{node.suffix}")
+
+
+def socket(node: ClusterNode) -> Path:
     """Where containerd listens."""
-    return region.folder / "containerd" / "containerd.sock"
+    return node.folder / "containerd" / "containerd.sock"
 
 
-def container_runtime(region: Region, parts: Parts) -> Component:
+def container_runtime(node: ClusterNode, parts: Parts) -> Component:
     """containerd."""
-    settings = region.folder / "containerd.toml"
+    settings = node.folder / "containerd.toml"
 
     def ask() -> str | None:
-        said = attempt(*_ctr(region, parts), "--connect-timeout=2s", "version", seconds=10.0)
+        said = attempt(*_ctr(node, parts), "--connect-timeout=2s", "version", seconds=10.0)
         return None if said.returncode == 0 else f"ctr: {said.stderr.strip()}"
 
     return Component(
-        region,
-        "containerd",
+        node.region,
+        f"containerd{node.suffix}",
         [parts.program("containerd"), f"--config={settings}"],
         ask,
-        socket(region).name,
+        socket(node).name,
         environment={"PATH": _path(parts, "containerd-shim-runc-v2", "runc", "nft")},
         files={
-            settings: containerd_settings(region, parts.cni),
-            region.folder / "cni" / "shortlink.conflist": network_settings(region),
+            settings: containerd_settings(node, parts.cni),
+            # An image that was not loaded is nowhere: to be told at once, not after a time-out.
+            registries(node)
+            / PAUSE.partition("/")[0]
+            / "hosts.toml": 'server = "http://127.0.0.1:9"',
+            node.folder / "cni" / "shortlink.conflist": network_settings(node),
         },
     )
 
@@ -52,32 +63,40 @@ def _path(parts: Parts, *programs: str) -> str:
     return ":".join([*dict.fromkeys(folders), os.environ.get("PATH", os.defpath)])
 
 
-def make_groups(region: Region) -> None:
+def make_groups(node: ClusterNode) -> None:
     """Make the groups of pods and shims, which must be there when the first one starts."""
-    for name in (PODS, SHIMS):
-        cgroups.make(region.name, name)
+    for name in groups(node):
+        cgroups.make(node.region.name, name)
 
 
-def containerd_settings(region: Region, plugins: Path) -> str:
-    """containerd's config file; all that it writes lies in the region's folder."""
-    home = region.folder / "containerd"
+def registries(node: ClusterNode) -> Path:
+    """Where containerd looks up how to reach a registry."""
+    return node.folder / "registries"
+
+
+def containerd_settings(node: ClusterNode, plugins: Path) -> str:
+    """containerd's config file; all that it writes lies in the node's folder."""
+    home = node.folder / "containerd"
+    _, shims = groups(node)
     return f"""\
 version = 3
 root = "{home}/root"
 state = "{home}/state"
 [grpc]
-  address = "{socket(region)}"
+  address = "{socket(node)}"
 [ttrpc]
   address = "{home}/ttrpc.sock"
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
   sandbox = "{PAUSE}"
+[plugins.'io.containerd.cri.v1.images'.registry]
+  config_path = "{registries(node)}"
 [plugins.'io.containerd.cri.v1.runtime']
   # A container may not always lower its score: as root without CAP_SYS_RESOURCE, say.
   restrict_oom_score_adj = true
   netns_mounts_under_state_dir = true
 [plugins.'io.containerd.cri.v1.runtime'.cni]
   bin_dirs = ["{plugins}"]
-  conf_dir = "{region.folder}/cni"
+  conf_dir = "{node.folder}/cni"
 [plugins.'io.containerd.cri.v1.runtime'.containerd]
   default_runtime_name = "runc"
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
@@ -85,21 +104,21 @@ state = "{home}/state"
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
   SystemdCgroup = false
   Root = "{home}/runc"
-  ShimCgroup = "/{cgroups.TREE}/{region.name}/{SHIMS}"
+  ShimCgroup = "/{cgroups.TREE}/{node.region.name}/{shims}"
 """
 
 
-def network_settings(region: Region) -> str:
+def network_settings(node: ClusterNode) -> str:
     """The pods' network: a bridge in the region's namespace; outside they are the node itself."""
     addresses = {
         "type": "host-local",
-        "ranges": [[{"subnet": region.pods}]],
+        "ranges": [[{"subnet": node.pods}]],
         "routes": [{"dst": "0.0.0.0/0"}],
-        "dataDir": f"{region.folder}/cni-addresses",
+        "dataDir": f"{node.folder}/cni-addresses",
     }
     bridge = {
         "type": "bridge",
-        "bridge": "cni0",
+        "bridge": node.bridge,
         "isGateway": True,
         "ipMasq": True,
         "ipMasqBackend": "nftables",
@@ -109,60 +128,76 @@ def network_settings(region: Region) -> str:
     return json.dumps({"cniVersion": "1.0.0", "name": "shortlink", "plugins": [bridge]}, indent=1)
 
 
-def load_image(region: Region, parts: Parts, name: str, archive: Path) -> None:
+def load_image(node: ClusterNode, parts: Parts, name: str, archive: Path) -> None:
     """Give containerd an image from an OCI archive, unless it has it."""
-    ctr = (*_ctr(region, parts), "--namespace=k8s.io", "images")
+    ctr = _images(node, parts)
     if name not in run(*ctr, "ls", "--quiet").split():
         run(*ctr, "import", archive, seconds=120.0)
 
 
-def _ctr(region: Region, parts: Parts) -> tuple[str | Path, ...]:
-    return (parts.program("ctr"), f"--address={socket(region)}")
+def copy_images(source: ClusterNode, target: ClusterNode, parts: Parts) -> None:
+    """Give a node all images that another has, so that it can run the same pods."""
+    listed = run(*_images(source, parts), "ls", "--quiet").split()
+    # Images have a second name each, by which the kubelet knows them.
+    names = [name for name in listed if not name.startswith("sha256:")]
+    archive = target.folder / "images.tar"
+    run(*_images(source, parts), "export", archive, *names, seconds=120.0)
+    run(*_images(target, parts), "import", archive, seconds=120.0)
+    archive.unlink()
 
 
-def kubelet(region: Region, parts: Parts) -> Component:
+def _images(node: ClusterNode, parts: Parts) -> tuple[str | Path, ...]:
+    return (*_ctr(node, parts), "--namespace=k8s.io", "images")
+
+
+def _ctr(node: ClusterNode, parts: Parts) -> tuple[str | Path, ...]:
+    return (parts.program("ctr"), f"--address={socket(node)}")
+
+
+def kubelet(node: ClusterNode, parts: Parts) -> Component:
     """The kubelet."""
-    files = pki.folder(region)
-    settings = region.folder / "kubelet.yaml"
+    files = pki.folder(node.region)
+    settings = node.folder / "kubelet.yaml"
     return Component(
-        region,
-        "kubelet",
+        node.region,
+        f"kubelet{node.suffix}",
         [
             parts.program("kubelet"),
             f"--config={settings}",
-            f"--kubeconfig={files}/kubelet.kubeconfig",
-            f"--root-dir={region.folder}/kubelet",
-            f"--hostname-override={region.node}",
-            f"--node-ip={region.address}",
+            f"--kubeconfig={files}/kubelet{node.suffix}.kubeconfig",
+            f"--root-dir={node.folder}/kubelet",
+            f"--hostname-override={node.name}",
+            f"--node-ip={node.address}",
         ],
-        health.http(f"http://{region.address}:10248/healthz"),
-        f"{region.address}:10250",
-        files={settings: yaml.safe_dump(kubelet_settings(region))},
+        health.http(f"http://{node.address}:10248/healthz"),
+        f"{node.address}:10250",
+        files={settings: yaml.safe_dump(kubelet_settings(node))},
     )
 
 
-def kubelet_settings(region: Region) -> dict[str, object]:
-    """KubeletConfiguration. What is off can't work on a machine that is shared by three nodes."""
-    files = pki.folder(region)
+def kubelet_settings(node: ClusterNode) -> dict[str, object]:
+    """KubeletConfiguration. What is off can't work on a machine that is shared by all nodes."""
+    files = pki.folder(node.region)
+    pods, _ = groups(node)
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
-        "address": region.address,
+        "address": node.address,
         "port": 10250,
         "readOnlyPort": 0,
-        "healthzBindAddress": region.address,
+        "healthzBindAddress": node.address,
         "healthzPort": 10248,
-        "tlsCertFile": f"{files}/kubelet.crt",
-        "tlsPrivateKeyFile": f"{files}/kubelet.key",
+        "tlsCertFile": f"{files}/kubelet{node.suffix}.crt",
+        "tlsPrivateKeyFile": f"{files}/kubelet{node.suffix}.key",
         "authentication": {
             "anonymous": {"enabled": False},
             "webhook": {"enabled": True},
             "x509": {"clientCAFile": f"{files}/ca.crt"},
         },
         "authorization": {"mode": "Webhook"},
-        "containerRuntimeEndpoint": f"unix://{socket(region)}",
+        "containerRuntimeEndpoint": f"unix://{socket(node)}",
         "cgroupDriver": "cgroupfs",
-        "cgroupRoot": f"/{cgroups.TREE}/{region.name}/{PODS}",
+        "cgroupRoot": f"/{cgroups.TREE}/{node.region.name}/{pods}",
         "cgroupsPerQOS": True,
         "enforceNodeAllocatable": [],
         "failCgroupV1": False,
@@ -173,9 +208,9 @@ def kubelet_settings(region: Region) -> dict[str, object]:
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
         # No cluster DNS runs: the platform's settings are addresses.
-        "clusterDNS": [region.api_service.rsplit(".", 1)[0] + ".10"],
+        "clusterDNS": [node.region.api_service.rsplit(".", 1)[0] + ".10"],
         "resolvConf": "",
-        "podLogsDir": f"{region.folder}/pod-logs",
+        "podLogsDir": f"{node.folder}/pod-logs",
     }
 
 
@@ -202,8 +237,8 @@ def proxy_settings(region: Region) -> dict[str, object]:
         "bindAddress": region.address,
         "healthzBindAddress": f"{region.address}:10256",
         "metricsBindAddress": "127.0.0.1:10249",
-        "clusterCIDR": region.pods,
-        "hostnameOverride": region.node,
+        "clusterCIDR": POD_NETWORKS,
+        "hostnameOverride": region.node.name,
         "clientConnection": {"kubeconfig": f"{pki.folder(region)}/proxy.kubeconfig"},
         # These are the machine's, not the namespace's.
         "conntrack": {"maxPerCore": 0, "min": 0},

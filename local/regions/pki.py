@@ -49,9 +49,12 @@ def identities(region: Region) -> dict[str, Identity]:
         KUBELET_CLIENT: Identity(KUBELET_CLIENT),
         "controller-manager": Identity("system:kube-controller-manager", addresses=here),
         "scheduler": Identity("system:kube-scheduler", addresses=here),
-        "kubelet": Identity(
-            f"system:node:{region.node}", ("system:nodes",), (region.node,), addresses=here
-        ),
+        **{
+            f"kubelet{node.suffix}": Identity(
+                f"system:node:{node.name}", ("system:nodes",), (node.name,), (node.address,)
+            )
+            for node in (region.node, region.second_node)
+        },
         "proxy": Identity("system:kube-proxy"),
         ADMIN: Identity(ADMIN, ("system:masters",)),
         DEPLOYER: Identity(DEPLOYER),

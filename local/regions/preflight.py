@@ -45,7 +45,10 @@ def verdicts(machine: Machine, checkout: Path) -> list[str]:
         return ["it needs root (network namespaces, containers): run it as root"]
     theirs = machine.owner
     if machine.running and theirs is not None and theirs.checkout != checkout:
-        return [f"the platform of {theirs.checkout} runs: `make down` there first"]
+        return [
+            f"the platform of {theirs.checkout} runs: "
+            "`make down` there first, or here if that checkout is gone"
+        ]
     found = []
     if machine.missing:
         found.append(f"not here: {', '.join(machine.missing)}: run `make parts`")

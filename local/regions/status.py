@@ -38,11 +38,12 @@ def _region(region: Region, parts: Parts) -> list[Row]:
     found.append(Row(region.name, "network", region.address, None, 0, cut))
     pids = [
         pid
-        for name in (node.PODS, node.SHIMS)
+        for name in node.groups(region.node)
         for pid in cgroups.pids(cgroups.group(region.name, name))
     ]
-    state = cluster.node_state(region)
-    found.append(Row(region.name, region.node, region.pods, None, resident(pids), state))
+    here = region.node
+    state = cluster.node_state(here)
+    found.append(Row(region.name, here.name, here.pods, None, resident(pids), state))
     for name, reason in cluster.deployment_states(region).items():
         port = NODE_PORTS.get(name)
         address = f"{region.address}:{port}" if port else ""

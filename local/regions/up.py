@@ -100,15 +100,15 @@ def _cluster_up(
     containers.result()
     for name in ("kubelet", "proxy"):
         found[name].ensure(say)
-    cluster.await_node(region)
-    say(f"{region.name} {region.node}: ready")
+    cluster.await_node(region.node)
+    say(f"{region.name} {region.node.name}: ready")
 
 
 def _containers_up(region: Region, parts: Parts, archives: Mapping[str, Path], say: Say) -> None:
-    node.make_groups(region)
+    node.make_groups(region.node)
     components(region, parts)["containerd"].ensure(say)
     for name, archive in archives.items():
-        node.load_image(region, parts, name, archive)
+        node.load_image(region.node, parts, name, archive)
 
 
 @contextmanager

@@ -11,7 +11,8 @@ import re
 import psutil
 from cassandra import Unavailable
 
-from local.regions import faults
+from local.regions import faults, layout
+from local.stacks import store_address
 from shortlink.clock import SYSTEM_CLOCK
 from shortlink.links.codes import SLOTS
 from shortlink.store.cassandra.address import parse_address
@@ -20,8 +21,8 @@ from shortlink.store.cassandra.opening import opened
 from shortlink.store.cassandra.preparing import Preparing
 from shortlink.store.cassandra.session import Level, Session, Statement, Unreachable
 
-REGIONS = {"us-east-1": "10.77.1.1", "eu-west-1": "10.77.2.1", "ap-southeast-1": "10.77.3.1"}
-HOME = "us-east-1"
+REGIONS = {region.name: region.address for region in layout.REGIONS}
+HOME = layout.REGIONS[0].name
 ATTEMPTS = 5
 DEADLINE = 60
 
@@ -33,11 +34,6 @@ _KEYS = {
 }
 
 
-def cassandra_address(keyspace: str) -> str:
-    places = ",".join(f"{region}={host}" for region, host in REGIONS.items())
-    return f"cassandra://{places}/{keyspace}"
-
-
 class Keyspace:
     """Is made when it is first emptied, and then the region `away` loses its Cassandra until
     `drop`. The slots are all `HOME`'s, so that any code may be born there."""
@@ -45,7 +41,7 @@ class Keyspace:
     def __init__(self, away: str | None = None) -> None:
         self._away = away
         self.name = f"test_{os.getpid()}_1"
-        self.address = cassandra_address(self.name)
+        self.address = store_address(self.name)
         self._place = parse_address(self.address)
         self._made = False
 

@@ -102,15 +102,17 @@ class Server:
     def start(self) -> None:
         """Start it, and wait until it answers."""
         # What it wrote outlives the process without fsync, and no test turns the power off.
-        options = ("-c", "listen_addresses=", "-c", f"unix_socket_directories={self._folder}")
-        command = [
-            str(self._programs / "postgres"),
-            "-D",
-            str(self._data),
-            *options,
-            "-c",
+        settings = [
+            "listen_addresses=",
+            f"unix_socket_directories={self._folder}",
             "fsync=off",
+            # Nobody reads its log once it is ready, and where the pipe is full it stands still:
+            # so no line for each statement that fails.
+            "log_min_messages=log",
+            "log_checkpoints=off",
         ]
+        command = [str(self._programs / "postgres"), "-D", str(self._data)]
+        command += [word for setting in settings for word in ("-c", setting)]
         self._process = subprocess.Popen(
             command, stderr=subprocess.PIPE, text=True, cwd=self._folder, **self._as
         )

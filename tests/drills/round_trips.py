@@ -26,6 +26,7 @@ from cassandra.policies import DCAwareRoundRobinPolicy
 from cassandra.query import ConsistencyLevel, tuple_factory
 
 from local.regions.layout import REGIONS
+from local.stacks import store_address
 from shortlink.clock import SYSTEM_CLOCK
 from shortlink.links.codes import SLOT_KEY_BYTES, SPACE, RandomCodes, SlotMap, encode
 from shortlink.links.lifecycle import Actor, Create, Edit
@@ -54,7 +55,6 @@ EXPECTED = {
 in 10 s: it may have an owner by now."""
 
 KEYSPACE = "drill_round_trips"
-STORE = f"cassandra://{','.join(f'{each.name}={each.address}' for each in REGIONS)}/{KEYSPACE}"
 T = TypeVar("T")
 
 TIMES = 20
@@ -223,7 +223,7 @@ async def measure(
 
 async def drill(home: str, seed: int) -> int:
     """Count, print, judge."""
-    await prepare(STORE, home, SYSTEM_CLOCK, None)
+    await prepare(store_address(KEYSPACE), home, SYSTEM_CLOCK, None)
     sessions = {each.name: TracingSession(each.name, each.address, home) for each in REGIONS}
     store = await over(sessions, home, KEYSPACE, SYSTEM_CLOCK)
     try:

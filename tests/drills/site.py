@@ -7,6 +7,7 @@ The default is the local platform (`make up`). Others are named with
 import argparse
 import asyncio
 import ctypes
+import errno
 import math
 import os
 import subprocess
@@ -20,9 +21,8 @@ import httpx
 
 from local.parts import find
 from local.regions import layout
+from local.regions.cluster import NAMESPACE
 from local.regions.layout import KUBECONFIG, NODE_PORTS, STATE
-
-NAMESPACE = "shortlink"
 
 VISIT_SECONDS = 5.0
 WRITE_SECONDS = 10.0
@@ -94,15 +94,23 @@ class User:
         client = self._fresh if fresh else self._kept
         return await _ask(client, VISIT_SECONDS, "GET", f"{self.region.redirect}/{code}")
 
-    async def api(self, method: str, path: str = "", body: dict[str, Any] | None = None) -> Answer:
-        """Ask the API about links."""
+    async def api(
+        self,
+        method: str,
+        path: str = "",
+        body: dict[str, Any] | None = None,
+        *,
+        fresh: bool = False,
+    ) -> Answer:
+        """Ask the API about links; `fresh`: on a connection of its own."""
+        client = self._fresh if fresh else self._kept
         url = f"{self.region.api}/api/v1/links{path}"
-        return await _ask(self._kept, WRITE_SECONDS, method, url, headers=self._key, json=body)
+        return await _ask(client, WRITE_SECONDS, method, url, headers=self._key, json=body)
 
-    async def create(self, target: str, alias: str | None = None) -> Answer:
+    async def create(self, target: str, alias: str | None = None, *, fresh: bool = False) -> Answer:
         """Make a link, at `alias` or else at a generated code."""
         named = {} if alias is None else {"custom_alias": alias}
-        return await self.api("POST", body={"long_url": target, **named})
+        return await self.api("POST", body={"long_url": target, **named}, fresh=fresh)
 
 
 def _client(limits: httpx.Limits) -> httpx.AsyncClient:
@@ -117,8 +125,8 @@ async def _ask(
             response = await client.request(method, url, **rest)
     except TimeoutError:
         return Answer(0, lost="late")
-    except httpx.ConnectError:
-        return Answer(0, lost="refused")
+    except httpx.ConnectError as error:
+        return Answer(0, lost=f"refused ({_reason(error)})")
     except httpx.TransportError:
         return Answer(0, lost="cut")
     is_json = "json" in response.headers.get("content-type", "")
@@ -127,6 +135,15 @@ async def _ask(
         response.headers.get("location"),
         response.json() if is_json and response.content else None,
     )
+
+
+def _reason(error: BaseException | None) -> str:
+    """What the kernel called it."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno:
+            return errno.errorcode.get(error.errno, str(error.errno))
+        error = error.__cause__ or error.__context__
+    return "no reason given"
 
 
 @dataclass(frozen=True, slots=True)

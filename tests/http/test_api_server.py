@@ -41,6 +41,12 @@ async def _send(server: ApiServer, raw: bytes) -> bytes:
     return answer
 
 
+@pytest.mark.parametrize("host", ["\udcff", "a" * 300])
+async def test_what_can_be_no_host_is_refused(rig: Rig, host: str) -> None:
+    with pytest.raises(UnicodeError):
+        await ApiServer(rig.app, host, 0).start()
+
+
 async def test_answers_are_sent_at_once(server: ApiServer) -> None:
     """W7: without TCP_NODELAY each would take 40 ms longer."""
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{server.port}") as client:

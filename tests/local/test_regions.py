@@ -3,7 +3,6 @@
 import ipaddress
 import json
 import socket
-import tomllib
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from local.problem import Problem
-from local.regions import cgroups, down, layout, node, pki, rbac
+from local.regions import cgroups, down, layout, pki, rbac
 from local.regions.cassandra import Node, node_of
 from local.regions.layout import REGIONS, Region, region_named
 
@@ -31,7 +30,7 @@ def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def networks() -> Iterable[str]:
     for region in REGIONS:
-        yield from (region.pods, region.services)
+        yield from (region.node.pods, region.second_node.pods, region.services)
     yield layout.NETWORK
 
 
@@ -90,12 +89,12 @@ def test_keys_and_kubeconfigs_are_for_their_owner_alone() -> None:
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_only_the_admin_is_a_master_and_only_the_kubelet_a_node() -> None:
+def test_only_the_admin_is_a_master_and_only_kubelets_are_nodes() -> None:
     pki.make(EAST, NOW)
     for name in pki.identities(EAST):
         held = groups(read(EAST, name))
         assert ("system:masters" in held) == (name == pki.ADMIN)
-        assert ("system:nodes" in held) == (name == "kubelet")
+        assert ("system:nodes" in held) == (name in ("kubelet", "kubelet-2"))
 
 
 def test_nothing_of_one_region_is_trusted_in_another() -> None:
@@ -182,35 +181,6 @@ def test_the_nodes_of_a_ring_differ_in_their_addresses_alone() -> None:
     assert shared[1:] == shared[:-1]
 
 
-def test_all_that_containerd_writes_lies_in_its_regions_folder() -> None:
-    text = node.containerd_settings(EAST, Path("/cni"))
-    settings = tomllib.loads(text)
-    runtime = settings["plugins"]["io.containerd.cri.v1.runtime"]
-    options = runtime["containerd"]["runtimes"]["runc"]["options"]
-    written = [settings["root"], settings["state"], settings["grpc"]["address"], options["Root"]]
-    assert all(Path(path).is_relative_to(EAST.folder) for path in written)
-    assert runtime["netns_mounts_under_state_dir"] is True
-    assert options["ShimCgroup"] == f"/shortlink-local/{EAST.name}/shims"
-
-
-def test_no_two_nodes_share_a_group_for_their_pods() -> None:
-    roots = {node.kubelet_settings(region)["cgroupRoot"] for region in REGIONS}
-    assert roots == {f"/{cgroups.TREE}/{region.name}/pods" for region in REGIONS}
-
-
-def test_the_kubelet_answers_nobody_without_a_name() -> None:
-    settings = node.kubelet_settings(EAST)
-    assert settings["authentication"]["anonymous"] == {"enabled": False}  # type: ignore[index]
-    assert settings["authorization"] == {"mode": "Webhook"}
-    assert settings["readOnlyPort"] == 0
-
-
-def test_pods_get_addresses_of_their_region() -> None:
-    (bridge,) = json.loads(node.network_settings(EAST))["plugins"]
-    assert bridge["ipam"]["ranges"] == [[{"subnet": EAST.pods}]]
-    assert bridge["ipMasq"] is True
-
-
 VERSION_1 = """\
 30 23 0:26 / /sys/fs/cgroup ro,nosuid - tmpfs tmpfs ro,mode=755
 31 30 0:27 / /sys/fs/cgroup/pids rw,relatime shared:5 - cgroup cgroup rw,pids
@@ -250,3 +220,13 @@ def test_a_socket_is_dead_when_nobody_listens(tmp_path: Path) -> None:
         dead.close()
         assert down.dead_sockets(tmp_path) == [tmp_path / "dead"]
     assert down.dead_sockets(tmp_path / "nowhere") == []
+
+
+def test_what_network_plugins_remember_of_our_containers_is_found(tmp_path: Path) -> None:
+    state, results = tmp_path / ".local", tmp_path / "results"
+    results.mkdir()
+    (results / "ours").write_text(json.dumps({"netns": str(state / "us-east-1" / "netns" / "a")}))
+    (results / "theirs").write_text(json.dumps({"netns": "/run/netns/theirs"}))
+    (results / "torn").write_text('{"netns": ')
+    assert down.network_results(state, results) == [results / "ours"]
+    assert down.network_results(state, tmp_path / "nowhere") == []

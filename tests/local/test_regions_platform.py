@@ -56,7 +56,10 @@ def test_a_machine_that_will_do(machine: Machine) -> None:
         (replace(GOOD, disk=DISK // 2), "5.0 GB of disk are free, 10 are needed"),
         (replace(GOOD, routes=(("10.77.8.0/24", "docker0"),)), "docker0 uses 10.77.8.0/24"),
         (replace(GOOD, routes=(("10.0.0.0/8", "tun0"),)), "tun0 uses 10.0.0.0/8"),
-        (replace(GOOD, running=True, owner=OTHER), "/home/two/shortlink runs: `make down` there"),
+        (
+            replace(GOOD, running=True, owner=OTHER),
+            "/home/two/shortlink runs: `make down` there first, or here if that checkout is gone",
+        ),
     ],
     ids=["system", "root", "tool", "memory", "disk", "network", "wide network", "another's"],
 )

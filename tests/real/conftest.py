@@ -4,15 +4,23 @@ They are collected only when a path within this folder is named, so that `make t
 nothing but Python. One that breaks something mends it again.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from local.regions import faults
-from tests.drills.site import Site, User, local_site
+from tests.drills.site import Site, User, local_site, until
 
 HERE = Path(__file__).parent
+
+NOTICED = 90.0
+"""Seconds in which every process notices, on a busy machine, that a store is back."""
+
+CONNECTIONS = 10
+"""So many that one of them reaches each of a service's two pods, but for a chance of 1 in 512."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -39,6 +47,21 @@ async def users(site: Site) -> AsyncIterator[list[User]]:
 
 @pytest.fixture
 def mended(site: Site) -> Iterator[None]:
-    """Whatever the test breaks is whole again after it."""
+    """Whatever the test breaks is whole again after it, and everybody has noticed."""
     yield
     faults.heal()
+    asyncio.run(_whole(site))
+
+
+async def _whole(site: Site) -> None:
+    async with site.users() as everybody:
+        for user in everybody:
+            what = f"every API process of {user.region.name} to make links"
+            await until(partial(_makes_links, user), what, seconds=NOTICED, every=0.5)
+
+
+async def _makes_links(user: User) -> bool:
+    for _ in range(CONNECTIONS):
+        if (await user.create("https://real.example/whole", fresh=True)).status != 201:
+            return False
+    return True

@@ -2,27 +2,23 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from local.regions import faults
+from local.regions.layout import CHECKOUT
 
 AWAY = "ap-southeast-1"
-ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.usefixtures("mended")
 @pytest.mark.timeout(900)
 def test_the_whole_contract_holds_with_one_region_away_S1_S5() -> None:
     words = f"tests/contract --stores cassandra --away {AWAY} -q --timeout 120"
-    try:
-        contract = subprocess.run(
-            [sys.executable, "-m", "pytest", *words.split()],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-        )
-    finally:
-        faults.start(AWAY, "cassandra")
+    contract = subprocess.run(
+        [sys.executable, "-m", "pytest", *words.split()],
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+    )
     assert contract.returncode == 0, contract.stdout[-5000:] + contract.stderr
     assert " passed" in contract.stdout

@@ -11,8 +11,8 @@ from tests.drills.site import Answer, User, until
 
 pytestmark = [pytest.mark.usefixtures("mended"), pytest.mark.timeout(300)]
 
-NOTICED = 30.0
-"""Seconds in which everybody notices that a store is away, or is back."""
+NOTICED = 60.0
+"""Seconds in which everybody notices, on a busy machine, that a store is away, or is back."""
 
 
 async def answers(user: User, code: str, target: str) -> bool:
@@ -25,7 +25,9 @@ async def links(user: User, count: int) -> dict[str, str]:
     made = {}
     for _ in range(count):
         target = f"https://real.example/{secrets.token_hex(8)}"
-        made[(await user.create(target)).body["code"]] = target
+        answer = await user.create(target)
+        assert answer.status == 201, str(answer)
+        made[answer.body["code"]] = target
     return made
 
 
@@ -52,7 +54,7 @@ async def test_a_region_without_its_store_reads_elsewhere_and_makes_no_links_F2_
     known = await links(hurt, 10)
     for code, target in known.items():
         for user in users:
-            await until(partial(answers, user, code, target), f"{code} everywhere", seconds=10)
+            await until(partial(answers, user, code, target), f"{code} everywhere")
     await asyncio.to_thread(faults.kill, hurt.region.name, "cassandra")
 
     async def refused() -> bool:

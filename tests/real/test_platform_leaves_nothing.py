@@ -15,7 +15,7 @@ import pytest
 
 from local.regions import cgroups, network
 from local.regions.commands import attempt, run
-from local.regions.down import dead_sockets, mounts
+from local.regions.down import dead_sockets, mounts, network_results
 from local.regions.layout import CHECKOUT, REGIONS, STATE
 from local.regions.owner import HOME
 
@@ -43,7 +43,7 @@ def processes() -> list[str]:
 
 def nft_tables() -> list[str]:
     """Tables that kube-proxy and the CNI plugins make, on the host or in our namespaces."""
-    there = [(), *(network.inside(region) for region in REGIONS if region.namespace in _named())]
+    there = [(), *(network.inside(one) for one in REGIONS if one.namespace in network.namespaces())]
     names = []
     for where in there:
         listed = json.loads(run(*where, "nft", "--json", "list", "tables"))["nftables"]
@@ -59,19 +59,17 @@ def links() -> list[str]:
 
 def namespaces() -> list[str]:
     """Named network namespaces of ours."""
-    return [name for name in _named() if name.startswith(("shortlink-", "cni-"))]
-
-
-def _named() -> list[str]:
-    return network.namespaces()
+    return [name for name in network.namespaces() if name.startswith(("shortlink-", "cni-"))]
 
 
 def files() -> list[str]:
     """Files of ours: our folder, and what programs keep at places fixed in them."""
     found = [path for path in (STATE, *FIXED_PLACES) if path.exists()] + dead_sockets()
+    found += network_results(STATE)
     logs = Path("/var/log/containers")
     if logs.is_dir():
-        found += [link for link in logs.iterdir() if link.readlink().is_relative_to(STATE)]
+        links = [path for path in logs.iterdir() if path.is_symlink()]
+        found += [link for link in links if link.readlink().is_relative_to(STATE)]
     return [str(path) for path in found]
 
 

@@ -115,8 +115,8 @@ async def test_connections_that_were_cut_cost_nobody_an_error(
 async def test_a_frozen_server_is_unavailable_by_the_deadline_and_then_used_again(
     server: Server, store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workers, "DEADLINE", 0.2)
     await store.create(a_link(), (), ())
+    monkeypatch.setattr(workers, "DEADLINE", 0.2)
     backends = [
         pid
         for (pid,) in server.execute(

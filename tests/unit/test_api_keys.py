@@ -101,10 +101,14 @@ def test_a_malformed_file_is_refused_with_its_place(
     assert says in str(refused.value)
 
 
-def test_a_key_put_in_place_of_its_hash_is_not_repeated(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "content",
+    [_one(sha256="sl_secret"), _one(sl_secret=True), '{"keys": [], "sl_secret": {"admin": true}}'],
+)
+def test_a_key_put_in_place_of_its_hash_is_not_repeated(tmp_path: Path, content: str) -> None:
     """P1: the message may end up in a log."""
     path = tmp_path / "keys.json"
-    path.write_text(_one(sha256="sl_secret"))
+    path.write_text(content)
     path.chmod(0o600)
     with pytest.raises(KeysUnreadable) as refused:
         read_keys(path)

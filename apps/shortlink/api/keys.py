@@ -86,7 +86,10 @@ def read_keys(path: Path) -> Keys:
         file = _File.model_validate_json(raw)
     except ValidationError as error:
         wrong = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in wrong["loc"]) or "the file"
+        # A name that doesn't look like one of a field may be a key.
+        parts = [str(part) for part in wrong["loc"]]
+        named = (part if re.fullmatch("[a-z0-9]{1,12}", part) else "(a name)" for part in parts)
+        where = ".".join(named) or "the file"
         raise KeysUnreadable(
             f"{path}: {where}: {wrong['msg']}; a key is an owner, admin (true or false),"
             " and the sha256 of the key in hex"

@@ -45,8 +45,12 @@ class ApiServer:
         self._sweeping: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Return when requests are answered. Raises OSError when the address can't be had."""
+        """Return when requests are answered.
+
+        Raises OSError when the address can't be had, and UnicodeError for what can't be a host.
+        """
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        self.host.encode("idna")  # socket would raise TypeError, and leave itself open
         listener = socket.create_server((self.host, self.port), family=family)
         # Connections inherit it. asyncio sets it only where the protocol is named, and without
         # it an answer's second packet waits 40 ms for the client's delayed acknowledgement.
