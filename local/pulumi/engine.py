@@ -109,8 +109,9 @@ def open_engine(parts: Parts, folder: Path) -> Engine:
     The project in it is the checkout's own, by links, so that the files of its stacks'
     configuration land beside the state that they belong to.
     """
-    state, plugins = folder / "state", folder / "home/plugins"
-    state.mkdir(parents=True, exist_ok=True)
+    state, plugins, temporary = folder / "state", folder / "home/plugins", folder / "tmp"
+    for each in (state, temporary):
+        each.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
     for name in ("Pulumi.yaml", "stacks", ".venv"):
         _place(folder / name, CHECKOUT / name)
@@ -131,6 +132,8 @@ def open_engine(parts: Parts, folder: Path) -> Engine:
         "PULUMI_CONFIG_PASSPHRASE_FILE": str(passphrase),
         "PULUMI_SKIP_UPDATE_CHECK": "true",
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
+        # The Kubernetes provider leaves a kubeconfig there each time.
+        "TMPDIR": str(temporary),
         # What a drill changed by hand is taken back, and a lost state is made up again.
         "PULUMI_K8S_ENABLE_PATCH_FORCE": "true",
     }

@@ -221,6 +221,7 @@ def test_the_engine_keeps_to_its_folder_and_downloads_nothing_P1(
 
     passphrase = folder / "passphrase"
     told = {key: text for key, text in engine.environment.items() if key.startswith("PULUMI_")}
+    assert engine.environment["TMPDIR"] == str(folder / "tmp")  # kubeconfigs are left there
     assert told == {
         "PULUMI_HOME": str(folder / "home"),
         "PULUMI_BACKEND_URL": f"file://{folder / 'state'}",
