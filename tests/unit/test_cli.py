@@ -97,7 +97,9 @@ def refused(ended: tuple[int, str, str], *names: str) -> None:
     assert [name for name in names if name not in line] == []
 
 
-@pytest.mark.parametrize("port", ["99999", "65536", "0", "-1", "http", "", "8080.0", "٣", "9" * 5000])
+@pytest.mark.parametrize(
+    "port", ["99999", "65536", "0", "-1", "http", "", "8080.0", "٣", "9" * 5000]
+)
 @pytest.mark.parametrize("option", ["--port", "--api-port", "--ops-port"])
 def test_what_is_no_port_is_named(shortlink: Run, option: str, port: str) -> None:
     code, out, err = shortlink("demo", f"{option}={port}")
