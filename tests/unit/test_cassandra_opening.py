@@ -82,9 +82,9 @@ async def test_a_first_time_needs_every_data_centre_S6(site: Site) -> None:
         await site.prepare()
 
 
-async def test_a_keyspace_of_a_newer_release_is_left_alone_S6(site: Site) -> None:
+@pytest.mark.parametrize("newer", [str(schema.VERSION + 1).encode(), b"2.0", b"", b"\xff"])
+async def test_a_keyspace_of_a_newer_release_is_left_alone_S6(site: Site, newer: bytes) -> None:
     await site.prepare()
-    newer = str(schema.VERSION + 1).encode()
     site.ring.put("installation", ("schema_version",), {"": True, "value": newer})
     site.ring.tables.remove("hints")
     with pytest.raises(StoreUnsuitable, match="newer release"):

@@ -42,7 +42,8 @@ async def open_session(datacenter: str, hosts: Sequence[str], entropy: Entropy) 
     async def connect() -> DriverConnection:
         return await asyncio.to_thread(_connect, datacenter, hosts)
 
-    session = DriverSession(datacenter, Connecting(datacenter, connect, entropy))
+    place = f"{datacenter} ({', '.join(hosts)})"
+    session = DriverSession(datacenter, Connecting(place, connect, entropy))
     await session.connecting.first()
     return session
 
@@ -145,6 +146,10 @@ def _connect(datacenter: str, hosts: Sequence[str]) -> DriverConnection:
     )
     try:
         return cluster.connect()
-    except BaseException:
+    except BaseException as error:
+        there = {host.datacenter for host in cluster.metadata.all_hosts()} - {None}
         cluster.shutdown()
+        if isinstance(error, NoHostAvailable) and there and datacenter not in there:
+            named = ", ".join(sorted(there))
+            raise LookupError(f"they are in a ring of {named}: name one of these") from error
         raise

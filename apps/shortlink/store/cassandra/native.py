@@ -40,7 +40,8 @@ async def open_native_session(datacenter: str, hosts: Sequence[str], entropy: En
         exponential_reconnect_max_delay_ms=int(LAST_PAUSE * 1_000),
         log_level="critical",  # what fails is raised
     )
-    connecting = Connecting(datacenter, cluster.create_session, entropy)
+    place = f"{datacenter} ({', '.join(hosts)})"
+    connecting = Connecting(place, cluster.create_session, entropy)
     session = NativeSession(datacenter, cluster, connecting)
     await session.connecting.first()
     return session

@@ -268,10 +268,15 @@ async def check_version(reach: Reach, keyspace: str) -> None:
         return
     select = f"SELECT value FROM {keyspace}.installation WHERE name = ?"
     rows = await reach.run(select, ("schema_version",), Level.LOCAL_QUORUM)
-    if rows and (found := int(bytes(rows[0][0]))) > schema.VERSION:
+    if not rows:
+        return
+    # A newer release may write it otherwise.
+    found = bytes(rows[0][0] or b"")
+    if not re.fullmatch(rb"[0-9]{1,9}", found) or int(found) > schema.VERSION:
         raise StoreUnsuitable(
-            f"keyspace {keyspace} has schema version {found}, of a newer release; this one knows"
-            f" versions up to {schema.VERSION}. Run the newer release. Nothing was changed"
+            f"keyspace {keyspace} has schema version {str(found[:20])[2:-1]}, of a newer release;"
+            f" this one knows versions up to {schema.VERSION}. Run the newer release. Nothing was"
+            " changed"
         )
 
 
