@@ -39,6 +39,7 @@ class Ring:
         self.clock = clock
         self.away: set[str] = set()
         self.skew = 0
+        self.release: str | None = "5.0.8"
         self.hosts = {name: [uuid5(UUID(int=0), name)] for name in DATACENTERS}
         self.rows: dict[str, dict[str, dict[Key, dict[str, Cell]]]] = {}
         for name in DATACENTERS:
@@ -127,7 +128,11 @@ class RingSession:
         if "data_center" in cql:
             asked = self._coordinator()
             nodes = [(host, name) for name, hosts in self.ring.hosts.items() for host in hosts]
-            return [(*node, "v1") for node in nodes if (node[0] == asked) is ("local" in cql)]
+            return [
+                (*node, "v1", self.ring.release)
+                for node in nodes
+                if (node[0] == asked) is ("local" in cql)
+            ]
         if "system_schema.keyspaces" in cql:
             return [(self.ring.replication,)] if self.ring.replication else []
         if "system_schema.tables" in cql:

@@ -92,6 +92,22 @@ async def test_a_keyspace_of_a_newer_release_is_left_alone_S6(site: Site, newer:
     assert "hints" not in site.ring.tables
 
 
+@pytest.mark.parametrize("release", ["3.11.19", "4.0.20"])
+async def test_an_older_cassandra_is_refused_before_anything_is_made_S6(
+    site: Site, release: str
+) -> None:
+    site.ring.release = release
+    with pytest.raises(StoreUnsuitable, match=f"Cassandra {release}.*upgrade"):
+        await site.prepare()
+    assert site.ring.tables == []
+
+
+@pytest.mark.parametrize("release", ["4.1.0", "5.0.8", "10.0", None])
+async def test_a_newer_cassandra_will_do_S6(site: Site, release: str | None) -> None:
+    site.ring.release = release
+    await site.prepare()
+
+
 async def test_every_node_is_counted_and_put_on_record_S1(site: Site) -> None:
     for name, hosts in site.ring.hosts.items():
         hosts += [uuid5(hosts[0], "second"), uuid5(hosts[0], "third")]

@@ -38,8 +38,11 @@ _POLL = 0.2
 
 _KEYSPACE = "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?"
 _THERE = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?"
-_LOCAL = "SELECT host_id, data_center, schema_version FROM system.local"
-_PEERS = "SELECT host_id, data_center, schema_version FROM system.peers"
+_LOCAL = "SELECT host_id, data_center, schema_version, release_version FROM system.local"
+_PEERS = "SELECT host_id, data_center, schema_version, release_version FROM system.peers"
+
+_OLDEST = (4, 1)
+"""The first release with Paxos v2 (CEP-14), whose SERIAL writes wait for two round trips."""
 
 
 class Preparing:
@@ -89,7 +92,15 @@ class Preparing:
         One coordinator alone would leave out itself, or what another region has yet to hear of.
         """
         nodes: dict[str, set[str]] = {}
-        for host, datacenter, _ in await self._ring():
+        for host, datacenter, _, release in await self._ring():
+            if (known := re.match(r"(\d+)\.(\d+)", release or "")) and (
+                int(known[1]),
+                int(known[2]),
+            ) < _OLDEST:
+                raise StoreUnsuitable(
+                    f"node {host} of {datacenter} runs Cassandra {release}, and"
+                    f" {'.'.join(map(str, _OLDEST))} or newer is needed: upgrade it"
+                )
             nodes.setdefault(datacenter, set()).add(str(host))
         return nodes
 
@@ -164,7 +175,7 @@ class Preparing:
         """Wait until all nodes have the same schema."""
         try:
             async with asyncio.timeout(_AGREEMENT):
-                while len({version for _, _, version in await self._ring()}) != 1:
+                while len({version for _, _, version, _ in await self._ring()}) != 1:
                     await self._sleep(_POLL)
         except TimeoutError:
             raise StoreUnavailable(
