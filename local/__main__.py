@@ -63,6 +63,7 @@ def _down(args: argparse.Namespace) -> None:
 def _status(args: argparse.Namespace) -> None:
     from local.regions.status import rows, table
 
+    owner.check()
     found = rows(find())
     print(table(found))
     sys.exit(any(row.reason is not None for row in found))
@@ -71,6 +72,7 @@ def _status(args: argparse.Namespace) -> None:
 def _logs(args: argparse.Namespace) -> None:
     from local.regions.logs import logs
 
+    owner.check()
     print(logs(region_named(args.region), args.component, args.lines, find()))
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from local.parts import Parts, find
 from local.problem import Problem
 from local.pulumi.engine import Engine, open_engine
-from local.regions.cluster import DEPLOYMENTS, NAMESPACE
+from local.regions.cluster import DEPLOYMENTS, NAMESPACE, generations
 from local.regions.commands import attempt
 from local.regions.layout import CHECKOUT, NODE_PORTS, REGIONS, STATE, Region
 from local.regions.processes import Say
@@ -53,7 +53,8 @@ def deploy(
     """Deploy both layers into each of `clusters` (by region: a kubeconfig), all at once.
 
     `folder` keeps Pulumi's state, `keys` is the content of the file of hashed API keys. A stack
-    whose inputs are those of its last deployment is left alone. Raises Problem for the first
+    whose inputs are those of its last deployment is left alone, unless its Deployments were
+    changed by hand since. Raises Problem for the first
     region that fails, once all have ended.
     """
     engine = open_engine(parts, folder)
@@ -66,19 +67,24 @@ def deploy(
             began = time.monotonic()
             marker = folder / f"deployed-{inputs.stack}"
             digest = inputs.digest(below=digest)
-            if marker.exists() and marker.read_text() == digest:
+            is_apps = inputs.stack.endswith("-apps")
+            if marker.exists() and marker.read_text() == _state(region, digest, is_apps):
                 continue
             marker.unlink(missing_ok=True)
             _up(engine, inputs)
-            if inputs.stack.endswith("-apps"):
+            if is_apps:
                 _await_rollouts(parts.program("kubectl"), kubeconfig, region)
-            marker.write_text(digest)
+            marker.write_text(_state(region, digest, is_apps))
             say(f"{inputs.stack}: deployed, {time.monotonic() - began:.0f} s")
 
     with ThreadPoolExecutor() as pool:
         ends = [pool.submit(region_up, region) for region in REGIONS if region.name in clusters]
     for end in ends:
         end.result()
+
+
+def _state(region: Region, digest: str, is_apps: bool) -> str:
+    return f"{digest} {generations(region)}" if is_apps else digest
 
 
 def store_address(keyspace: str = "links") -> str:

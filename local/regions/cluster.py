@@ -83,11 +83,22 @@ def deployment_states(region: Region) -> dict[str, str | None]:
     return states
 
 
+def generations(region: Region) -> dict[str, int]:
+    """How often each of the platform's Deployments was changed; empty where nobody answers."""
+    try:
+        listed = get(region, f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments")["items"]
+    except Unanswered:
+        return {}
+    return {item["metadata"]["name"]: item["metadata"]["generation"] for item in listed}
+
+
 def deployment_state(item: dict[str, Any]) -> str | None:
     """None when a Deployment's newest version has all its replicas available, else why not."""
     status = item.get("status", {})
     if status.get("observedGeneration", 0) < item["metadata"]["generation"]:
         return "its last change is not taken up yet"
     wanted = item["spec"]["replicas"]
-    ready = min(status.get("updatedReplicas", 0), status.get("availableReplicas", 0))
-    return None if ready >= wanted else f"{ready} of {wanted} pods available"
+    new, available = status.get("updatedReplicas", 0), status.get("availableReplicas", 0)
+    if min(new, available) >= wanted:
+        return None
+    return f"{available} of {wanted} pods available, {new} new"

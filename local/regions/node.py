@@ -88,6 +88,9 @@ state = "{home}/state"
   address = "{home}/ttrpc.sock"
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
   sandbox = "{PAUSE}"
+[plugins.'io.containerd.nri.v1.nri']
+  # Its socket has one place on the whole host.
+  disable = true
 [plugins.'io.containerd.cri.v1.images'.registry]
   config_path = "{registries(node)}"
 [plugins.'io.containerd.cri.v1.runtime']

@@ -45,6 +45,15 @@ def owner() -> Owner | None:
         raise Problem(f"{_OWNER} can't be read ({broken}): remove it") from broken
 
 
+def check() -> None:
+    """Raises Problem when there is no platform of this checkout."""
+    theirs = owner()
+    if theirs is None:
+        raise Problem("no platform is up: `make up`")
+    if theirs.checkout != CHECKOUT:
+        raise Problem(f"the platform that is up is that of {theirs.checkout}: ask there")
+
+
 def claim() -> None:
     """Write down that the platform is this checkout's."""
     mine = this()

@@ -36,6 +36,7 @@ class Bench:
     parts: Parts
     wrong: str = ""
     calls: list[Call] = field(default_factory=list)
+    generations: dict[str, int] = field(default_factory=lambda: {each.name: 1 for each in REGIONS})
 
     def pulumi(self, stack: str, *words: str, given: str = "") -> str:
         self.calls.append(Call(stack, words, given))
@@ -76,6 +77,7 @@ def bench(tmp_path: Path, parts: Parts, monkeypatch: pytest.MonkeyPatch) -> Benc
         Engine, "run", lambda engine, *words, **given: bench.pulumi(*words, **given)
     )
     monkeypatch.setattr(stacks, "attempt", bench.kubectl)
+    monkeypatch.setattr(stacks, "generations", lambda region: bench.generations[region.name])
     return bench
 
 
@@ -91,6 +93,17 @@ def test_every_region_gets_its_platform_and_then_its_apps_T1(bench: Bench) -> No
         platform, apps = f"local-{region.name}-platform", f"local-{region.name}-apps"
         assert order.index(platform) < order.index(apps)
     assert len(said) == len(ALL)
+
+
+def test_what_was_changed_by_hand_is_taken_back_and_nothing_else_is_touched_F12(
+    bench: Bench,
+) -> None:
+    bench.deploy()
+    bench.generations["eu-west-1"] += 1
+    bench.deploy()
+    assert bench.upped() == ["local-eu-west-1-apps"]
+    bench.deploy()
+    assert bench.upped() == []
 
 
 def test_a_region_is_told_its_own_addresses_M1(bench: Bench) -> None:

@@ -87,10 +87,18 @@ def test_a_second_one_is_refused_and_told_who_is_at_it(home: Path) -> None:
         pass
 
 
-def test_the_lock_is_free_again_also_after_all_was_removed(home: Path) -> None:
+def test_the_lock_is_free_again_also_after_all_was_removed(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with owner.locked():
+        with pytest.raises(Problem, match="make up"):
+            owner.check()
         owner.claim()
         assert owner.owner() == owner.this()
+        owner.check()
+        monkeypatch.setattr(owner, "CHECKOUT", Path("/another"))
+        with pytest.raises(Problem, match="ask there"):
+            owner.check()
         owner.release()
     assert not home.exists()
     with owner.locked():
@@ -132,10 +140,10 @@ def deployment(**status: int) -> dict[str, Any]:
     ("status", "said"),
     [
         ({"observedGeneration": 2, "updatedReplicas": 3, "availableReplicas": 3}, None),
-        ({"observedGeneration": 2, "updatedReplicas": 3}, "0 of 3 pods available"),
+        ({"observedGeneration": 2, "updatedReplicas": 3}, "0 of 3 pods available, 3 new"),
         (
             {"observedGeneration": 2, "updatedReplicas": 1, "availableReplicas": 3},
-            "1 of 3 pods available",
+            "3 of 3 pods available, 1 new",
         ),
         (
             {"observedGeneration": 1, "updatedReplicas": 3, "availableReplicas": 3},
