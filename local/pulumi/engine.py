@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -41,14 +42,18 @@ class Engine:
         """Run it with `given` as its input; its output. Raises Problem with its own words."""
         command = self.command(stack, *words, "--non-interactive", "--color=never")
         told = shlex.join(["pulumi", *words])
-        with subprocess.Popen(
-            command,
-            env=self.environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        ) as process:
+        with (
+            # The Kubernetes provider leaves a kubeconfig there each time, its key in clear.
+            tempfile.TemporaryDirectory(dir=self.folder, ignore_cleanup_errors=True) as temporary,
+            subprocess.Popen(
+                command,
+                env={**self.environment, "TMPDIR": temporary},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            ) as process,
+        ):
             try:
                 output, _ = process.communicate(given, timeout=DEADLINE)
             except subprocess.TimeoutExpired:
@@ -109,9 +114,8 @@ def open_engine(parts: Parts, folder: Path) -> Engine:
     The project in it is the checkout's own, by links, so that the files of its stacks'
     configuration land beside the state that they belong to.
     """
-    state, plugins, temporary = folder / "state", folder / "home/plugins", folder / "tmp"
-    for each in (state, temporary):
-        each.mkdir(parents=True, exist_ok=True)
+    state, plugins = folder / "state", folder / "home/plugins"
+    state.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
     for name in ("Pulumi.yaml", "stacks", ".venv"):
         _place(folder / name, CHECKOUT / name)
@@ -132,8 +136,7 @@ def open_engine(parts: Parts, folder: Path) -> Engine:
         "PULUMI_CONFIG_PASSPHRASE_FILE": str(passphrase),
         "PULUMI_SKIP_UPDATE_CHECK": "true",
         "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
-        # The Kubernetes provider leaves a kubeconfig there each time.
-        "TMPDIR": str(temporary),
+        "TMPDIR": str(folder),  # what is left there goes with the platform
         # What a drill changed by hand is taken back, and a lost state is made up again.
         "PULUMI_K8S_ENABLE_PATCH_FORCE": "true",
     }

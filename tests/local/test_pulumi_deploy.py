@@ -186,6 +186,14 @@ def test_what_pulumi_finds_wrong_is_told_without_its_progress_T1(
         open_engine(parts, tmp_path / "folder").run("local-x-apps", "preview")
 
 
+def test_what_a_provider_leaves_behind_is_gone_with_the_call_P1(
+    tmp_path: Path, parts: Parts
+) -> None:
+    stand_in(parts, 'echo "client key" > "$TMPDIR/kubeconfig1"; cat "$TMPDIR/kubeconfig1"')
+    assert open_engine(parts, tmp_path / "folder").run("local-x-apps", "preview") == "client key\n"
+    assert not list(tmp_path.rglob("kubeconfig1"))
+
+
 def test_a_call_that_hangs_is_ended_and_told_T1(
     tmp_path: Path, parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,7 +242,7 @@ def test_the_engine_keeps_to_its_folder_and_downloads_nothing_P1(
 
     passphrase = folder / "passphrase"
     told = {key: text for key, text in engine.environment.items() if key.startswith("PULUMI_")}
-    assert engine.environment["TMPDIR"] == str(folder / "tmp")  # kubeconfigs are left there
+    assert engine.environment["TMPDIR"] == str(folder)
     assert told == {
         "PULUMI_HOME": str(folder / "home"),
         "PULUMI_BACKEND_URL": f"file://{folder / 'state'}",
