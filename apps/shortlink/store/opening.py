@@ -21,7 +21,7 @@ async def open_store(
 ) -> LinkStore:
     """The store at `address`, for a process in `region` (which Cassandra alone asks for).
 
-    `native`: Cassandra's C++ driver, whose reads cost a fifth. Takes seconds at most. Raises
+    `native`: Cassandra's C++ driver, for redirects (docs/adr/0006). Takes seconds at most. Raises
     StoreUnsuitable, StoreUnavailable and StoreFull; no message has the address's password.
     """
     if address.startswith(_SQLITE):

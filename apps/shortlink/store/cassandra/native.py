@@ -1,4 +1,4 @@
-"""Sessions on the C++ driver: a read costs a fifth of the other's, so redirects use them."""
+"""Sessions on the C++ driver: a look costs a third of the other's or less (docs/adr/0006)."""
 
 import asyncio
 from collections.abc import Sequence
