@@ -138,6 +138,6 @@ def run(tables: Tables, cql: str, values: list[Any]) -> Sequence[Row]:
 def _holds(row: dict[str, Any], tests: Sequence[str], values: Sequence[Any]) -> bool:
     for test, value in zip(tests, values, strict=True):
         column, operator, _ = test.split()
-        if not (row[column] > value if operator == ">" else row[column] == value):
+        if not (row[column] > value if operator == ">" else row.get(column) == value):
             return False
     return True

@@ -3,13 +3,13 @@
 It passes the contract suite (tests/contract), so what is shown on it holds for every store.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from shortlink.links.codes import SLOTS
 from shortlink.links.model import Event, Link
-from shortlink.store.port import Claim, Due
+from shortlink.store.port import Claim, Due, StoreError
 
 Gate = Callable[[str, bool], Awaitable[None]]
 """Is called with a method's name before it is carried out (False) and once more after it (True).
@@ -22,6 +22,7 @@ class Kept:
     """What outlives every process. `told` has each event that was ever kept, published or not."""
 
     slot_key: bytes | None = None
+    policies: dict[str, str] = field(default_factory=dict)
     links: dict[str, Link] = field(default_factory=dict)
     due: set[tuple[int, str]] = field(default_factory=set)
     pending: dict[str, Event] = field(default_factory=dict)
@@ -53,6 +54,15 @@ class MemoryStore:
             in_force = kept.slot_key
         return in_force
 
+    async def keep_policy(self, region: str, text: str) -> None:
+        async with self._call("keep_policy") as kept:
+            kept.policies[region] = text
+
+    async def policies(self) -> Mapping[str, str]:
+        async with self._call("policies") as kept:
+            policies = dict(kept.policies)
+        return policies
+
     async def create(self, link: Link, events: Sequence[Event], due: Sequence[int]) -> Link:
         async with self._call("create") as kept:
             if link.code not in kept.links:
@@ -73,6 +83,11 @@ class MemoryStore:
         async with self._call("get") as kept:
             link = kept.links.get(code)
         return link
+
+    async def views(self, code: str) -> Mapping[str, Link | StoreError | None]:
+        async with self._call("views"):
+            pass
+        return {}
 
     async def by_owner(self, owner: str, after: str, limit: int) -> Sequence[Link]:
         async with self._call("by_owner") as kept:

@@ -119,17 +119,20 @@ class Management:
         """
         current = await self.store.get(code)
         for _ in range(ATTEMPTS):
-            step = decide(current, command, self.policy, self.clock.wall())
-            if isinstance(step, Refusal):
-                raise Refused(step)
-            if step.link == current:
-                # Its write may be an earlier call's that was never answered.
-                return self._tell(step.link)
-            held = await self._write(current, step)
-            if held == step.link:
-                return self._tell(held)
-            current = held
+            done, current = await self._attempt(current, command)
+            if done:
+                return current
         raise _contended(code)
+
+    async def carry_out(self, seen: Link, command: Command) -> Link | None:
+        """Carry out `command` on the link as it was `seen`; the link as it is afterwards.
+
+        None: somebody changed it since, or an earlier call of this kind that was never answered
+        did; look at it again. So who decides on what is no longer so changes nothing (a leader
+        that was deposed). Raises Refused and StoreError.
+        """
+        done, link = await self._attempt(seen, command)
+        return link if done else None
 
     async def read(self, code: str, by: Actor) -> Link:
         """The link at `code` for its owner or an administrator. Raises Refused and StoreError."""
@@ -139,6 +142,17 @@ class Management:
         if link.owner != by.owner and not by.admin:
             raise Refused(Refusal(Reason.NOT_OWNER, f"{code} belongs to another owner"))
         return link
+
+    async def _attempt(self, current: Link | None, command: Command) -> tuple[bool, Link]:
+        """Whether `command` was carried out on `current`, and the link as it is now."""
+        step = decide(current, command, self.policy, self.clock.wall())
+        if isinstance(step, Refusal):
+            raise Refused(step)
+        # A step that changes nothing may be an earlier call's whose write was never answered.
+        held = step.link if step.link == current else await self._write(current, step)
+        if held == step.link:
+            self._tell(held)
+        return held == step.link, held
 
     async def _write(self, current: Link | None, step: Transition) -> Link:
         due = due_times(step.link, self.policy)

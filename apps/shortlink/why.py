@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator
 from contextlib import closing
 from http.client import HTTPConnection, HTTPException
 from typing import Any
@@ -10,12 +11,14 @@ from typing import Any
 from shortlink.links.answers import answer
 from shortlink.links.instants import format_instant
 from shortlink.links.lifecycle import due_times, free_at, settled
-from shortlink.links.model import Event, Link, State
+from shortlink.links.model import Link, State
 from shortlink.links.policy import DAY, HOUR, MINUTE, SECOND, YEAR, Policy
-from shortlink.store.port import Claim, LinkStore
+from shortlink.problem import Problem
+from shortlink.store.port import Claim, LinkStore, StoreError
 
 _PENDING = 1000
 _OPS_TIMEOUT = 1.0
+_CLUSTER_TIMEOUT = 2.0
 
 _DUE = {
     State.ACTIVE: ("announce the expiry", "tombstone for expiry"),
@@ -34,18 +37,22 @@ async def why(
     policy: Policy,
     now: int,
     ops: tuple[str, int] | None,
+    region: str | None = None,
 ) -> list[tuple[str, str]]:
-    """(topic, fact) pairs about `code`. `ops` is a redirect process's ops listener, if one runs.
+    """(topic, fact) pairs about `code`, as a process in `region` knows them.
 
-    Raises StoreError.
+    `policy` is that region's; `ops` is a redirect process's ops listener, if one runs. Raises
+    StoreError when the link can't be read; what else can't be is told.
     """
     link = await store.get(code)
     facts = [("code", _code(code, link)), ("answer", _answer(link, now))]
     if link is not None:
         facts += _row(link, policy, now)
         if link.claim is not None:
-            facts.append(("claim", _claim(link, await store.find_claim(link.claim))))
-        facts.append(("events", _events(code, await store.pending(_PENDING))))
+            facts += await _claimed(store, link, link.claim, region)
+        facts.append(("events", await _events(store, code)))
+    views = await store.views(code)
+    facts += [("view", _view(place, views[place])) for place in sorted(views)]
     facts.append(("cache", await asyncio.to_thread(_cached, ops, code)))
     return facts
 
@@ -86,17 +93,76 @@ def _row(link: Link, policy: Policy, now: int) -> Facts:
             yield "due", f"{what} {_when(at, now)}"
 
 
-def _claim(link: Link, claim: Claim | None) -> str:
+async def _claimed(
+    store: LinkStore, link: Link, key: str, region: str | None
+) -> list[tuple[str, str]]:
+    try:
+        claim = await store.find_claim(key)
+    except StoreError as error:
+        return [("claim", f"of {key}, not known now: {error}")]
     if claim is None:
-        return f"{link.claim} has none: the object is gone and the grace was over"
+        return [("claim", f"{key} has none: the object is gone and the grace was over")]
     holds = (claim.code, claim.generation) == (link.code, link.generation)
-    return (
-        f"{claim.key} -> {claim.code} generation {claim.generation}"
-        f" ({'this link' if holds else 'another link: this one is not its own'})"
+    facts = [
+        (
+            "claim",
+            f"{key} -> {claim.code} generation {claim.generation}"
+            f" ({'this link' if holds else 'another link: this one is not its own'})",
+        )
+    ]
+    if claim.retain:
+        facts.append(("retained", "the link outlives its object"))
+    if claim.cluster:
+        facts.append(("home", f"{claim.cluster}, of the object with uid {claim.uid}"))
+        facts.append(("object", await _object(claim, region)))
+    return facts
+
+
+async def _object(claim: Claim, region: str | None) -> str:
+    namespace, _, name = claim.key.partition("/")
+    shown_by = f"kubectl -n {namespace} get shortlink {name} -o yaml, in {claim.cluster}"
+    if claim.cluster != region or "KUBERNETES_SERVICE_HOST" not in os.environ:
+        return f"see {shown_by}"
+    from shortlink_operator import cluster as clusters  # it takes half a second
+
+    try:
+        async with clusters.open_cluster(None, deadline=_CLUSTER_TIMEOUT) as cluster:
+            body = await cluster.get(clusters.object_path("shortlinks", namespace, name))
+    except Problem:  # the pod may not ask
+        return f"see {shown_by}"
+    except clusters.Missing:
+        return f"gone from {claim.cluster}"
+    except clusters.ClusterError as error:
+        return f"not known now ({error}); see {shown_by}"
+    return _condition(body, claim)
+
+
+def _condition(body: dict[str, Any], claim: Claim) -> str:
+    found = body.get("status", {}).get("conditions", [])
+    told = [each for each in found if each["type"] == "Ready"]
+    ready = (
+        f"Ready={told[0]['status']}, {told[0]['reason']}: {told[0]['message']}"
+        if told
+        else "no condition yet: does an operator run?"
     )
+    other = "" if body["metadata"]["uid"] == claim.uid else "another object of this name: "
+    going = "being deleted, " if "deletionTimestamp" in body["metadata"] else ""
+    return f"{other}{going}{ready}"
 
 
-def _events(code: str, pending: Sequence[Event]) -> str:
+def _view(place: str, seen: Link | StoreError | None) -> str:
+    if isinstance(seen, StoreError):
+        return f"{place}: {seen}"
+    if seen is None:
+        return f"{place}: nothing here"
+    return f"{place}: {seen.state}, generation {seen.generation}, version {seen.version}"
+
+
+async def _events(store: LinkStore, code: str) -> str:
+    try:
+        pending = await store.pending(_PENDING)
+    except StoreError as error:
+        return f"not known now: {error}"
     kinds = ", ".join(event.kind for event in pending if event.code == code) or "none"
     of = f" among the {_PENDING} oldest" if len(pending) == _PENDING else ""
     return f"not yet published{of}: {kinds}"

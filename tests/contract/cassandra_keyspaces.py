@@ -54,7 +54,8 @@ class Keyspace:
             for table, key in _KEYS.items():
                 await self._empty(home, table, key)
             where = f"DELETE FROM {self.name}.installation WHERE name = ?"
-            await _everywhere(home, where, ("slot_key",))
+            for name in ("slot_key", *(f"policy/{region}" for region in REGIONS)):
+                await _everywhere(home, where, (name,))
         finally:
             await home.close()
 

@@ -15,6 +15,9 @@ from shortlink.store.port import Claim, Due, LinkStore
 from tests import samples
 from tests.samples import NOW
 
+REGIONS = ("us-east-1", "eu-west-1")
+"""Of the stores under contract, where they have regions at all."""
+
 
 def a_link(code: str = "AbC1234", **values: Any) -> Link:
     return samples.a_link(code=code, **{"token": f"token of {code}", **values})
@@ -427,9 +430,49 @@ async def test_a_reissued_code_is_listed_for_its_new_owner_only_S3(store: LinkSt
     assert await store.by_owner("bob", "", 10) == [reissued]
 
 
+# What parts of the store have each
+
+
+async def test_every_view_has_a_link_that_all_were_told_of_O4(store: LinkStore) -> None:
+    link = await put(store, a_link())
+    new, _ = edited(link)
+    await store.change(link, new, (), ())
+    assert set((await store.views(link.code)).values()) <= {new}
+    assert set((await store.views("never12")).values()) <= {None}
+
+
+# Policies
+
+
+async def test_each_region_has_the_policy_kept_for_it_last(store: LinkStore) -> None:
+    assert await store.policies() == {}
+    await store.keep_policy(REGIONS[0], "first")
+    await store.keep_policy(REGIONS[1], "another's")
+    for text in ("second, ü", "second, ü", "first"):
+        await store.keep_policy(REGIONS[0], text)
+        assert await store.policies() == {REGIONS[0]: text, REGIONS[1]: "another's"}
+    assert await store.install(b"1" * 16) == b"1" * 16
+
+
+async def test_of_many_policies_kept_at_once_one_is_in_force(
+    store: LinkStore, other: LinkStore
+) -> None:
+    texts = [str(n) for n in range(8)]
+    await asyncio.gather(
+        *(
+            each.keep_policy(REGIONS[0], text)
+            for each, text in zip(itertools.cycle((store, other)), texts, strict=False)
+        )
+    )
+    held = await store.policies()
+    assert await other.policies() == held
+    assert held[REGIONS[0]] in texts
+
+
 # Claims
 
 HELD = Claim("team/promo", "AbC1234", 1, "token")
+WHOLE = replace(HELD, cluster="us-east-1", uid="0b29f6b2", retain=True)
 OTHERS = Claim("team/promo", "XyZ9876", 1, "another's")
 
 
@@ -440,6 +483,47 @@ async def test_the_first_claim_of_a_key_is_in_force(store: LinkStore) -> None:
     assert await store.claim(OTHERS) == HELD
     assert await store.find_claim(HELD.key) == HELD
     assert await store.find_claim("Team/promo") is None
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [WHOLE, replace(WHOLE, uid=""), replace(WHOLE, cluster=""), replace(WHOLE, retain=False)],
+)
+async def test_a_claim_is_kept_whole(store: LinkStore, other: LinkStore, claim: Claim) -> None:
+    assert await store.claim(claim) == claim
+    assert await other.claim(OTHERS) == claim
+    assert await other.find_claim(claim.key) == claim
+    assert await other.claims("", 10) == [claim]
+    assert await store.reclaim(claim, None) is True
+    assert await store.claim(HELD) == HELD
+
+
+@pytest.mark.parametrize("held", [HELD, WHOLE])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"uid": "of another"},
+        {"uid": ""},
+        {"cluster": "eu-west-1"},
+        {"cluster": ""},
+        {"retain": False},
+        {"retain": True},
+        {"cluster": "eu-west-1", "uid": "of another", "retain": False},
+    ],
+    ids=str,
+)
+async def test_whose_a_claim_is_and_what_becomes_of_it_changes_and_again(
+    store: LinkStore, held: Claim, change: dict[str, Any]
+) -> None:
+    await store.claim(held)
+    new = replace(held, **change)
+    for _ in range(2):
+        assert await store.reclaim(held, new) is True
+        assert await store.find_claim(held.key) == new
+    assert await store.reclaim(held, None) is (new == held)
+    for _ in range(2):
+        assert await store.reclaim(new, None) is True
+        assert await store.find_claim(held.key) is None
 
 
 async def test_of_many_claiming_one_key_one_wins_and_all_learn_who(
@@ -474,16 +558,31 @@ async def test_a_claim_is_released_by_who_holds_it_and_again(store: LinkStore) -
     assert await store.claim(OTHERS) == OTHERS
 
 
-@pytest.mark.parametrize("field", [{"code": "new1234"}, {"generation": 2}, {"token": "next"}])
+@pytest.mark.parametrize(
+    ("held", "field"),
+    [
+        (HELD, {"code": "new1234"}),
+        (HELD, {"generation": 2}),
+        (HELD, {"token": "next"}),
+        (HELD, {"cluster": "us-east-1"}),
+        (HELD, {"uid": "of another"}),
+        (HELD, {"retain": True}),
+        (WHOLE, {"cluster": "eu-west-1"}),
+        (WHOLE, {"cluster": ""}),
+        (WHOLE, {"uid": "of another"}),
+        (WHOLE, {"uid": ""}),
+        (WHOLE, {"retain": False}),
+    ],
+)
 @pytest.mark.parametrize("release", [True, False])
 async def test_anothers_claim_is_neither_replaced_nor_released(
-    store: LinkStore, field: dict[str, Any], release: bool
+    store: LinkStore, held: Claim, field: dict[str, Any], release: bool
 ) -> None:
-    await store.claim(HELD)
-    wrong = replace(HELD, **field)
-    new = None if release else replace(HELD, code="third12", token="third")
+    await store.claim(held)
+    wrong = replace(held, **field)
+    new = None if release else replace(held, code="third12", token="third")
     assert await store.reclaim(wrong, new) is False
-    assert await store.find_claim(HELD.key) == HELD
+    assert await store.find_claim(held.key) == held
 
 
 async def test_of_many_replacing_one_claim_one_wins(store: LinkStore, other: LinkStore) -> None:
@@ -537,7 +636,8 @@ async def test_a_reopened_store_has_all_that_was_acknowledged(
     await store.create(link, (created(link),), (NOW,))
     new, told = edited(link)
     await store.change(link, new, (told,), (NOW + 1,))
-    await store.claim(HELD)
+    await store.claim(WHOLE)
+    await store.keep_policy(REGIONS[0], "policy")
     await store.close()
     again = await open_store()
     assert await again.install(b"2" * 16) == b"1" * 16
@@ -545,7 +645,8 @@ async def test_a_reopened_store_has_all_that_was_acknowledged(
     assert await again.by_owner("ann", "", 10) == [new]
     assert await again.pending(10) == [created(link), told]
     assert await again.due(NOW + 1, 10) == [Due(NOW, link.code), Due(NOW + 1, link.code)]
-    assert await again.claims("", 10) == [HELD]
+    assert await again.claims("", 10) == [WHOLE]
+    assert await again.policies() == {REGIONS[0]: "policy"}
 
 
 async def test_writes_that_wait_are_done_before_the_store_is_closed(

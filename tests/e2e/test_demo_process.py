@@ -172,7 +172,7 @@ def test_a_database_of_a_newer_version_is_left_alone(demo: DemoProcess) -> None:
     assert demo.stop() == 0
     database = demo.data / "links.db"
     with sqlite3.connect(database) as connection:
-        connection.execute("UPDATE schema_version SET version = 9999")
+        connection.execute("INSERT INTO schema_version VALUES (9999)")
     connection.close()
     assert "9999" in refusal(demo, *options(demo))
 

@@ -10,7 +10,7 @@ import pytest
 
 from shortlink.links.model import EventKind, Link, event
 from shortlink.store import schema, workers
-from shortlink.store.port import StoreFull, StoreUnavailable, StoreUnsuitable
+from shortlink.store.port import Claim, StoreFull, StoreUnavailable, StoreUnsuitable
 from shortlink.store.sql import SqlStore, open_postgres_store
 from tests.contract.postgres_server import Server
 from tests.samples import NOW, a_link
@@ -241,4 +241,24 @@ async def test_processes_that_migrate_at_once_do_no_harm_S6(server: Server, url:
     opened = await asyncio.gather(*(asyncio.to_thread(open_postgres_store, url) for _ in range(8)))
     for store in opened:
         await store.close()
-    assert server.execute(name(url), "SELECT version FROM schema_version") == [(1,)]
+    versions = [(version + 1,) for version in range(len(schema.MIGRATIONS))]
+    assert server.execute(name(url), "SELECT version FROM schema_version") == versions
+
+
+async def test_a_claim_of_version_1_is_nobodys_after_the_upgrade_S6(
+    server: Server, url: str
+) -> None:
+    await open_postgres_store(url).close()
+    for statement in (
+        "ALTER TABLE claims DROP COLUMN cluster, DROP COLUMN uid, DROP COLUMN retain",
+        "DELETE FROM schema_version WHERE version > 1",
+        "INSERT INTO claims VALUES ('team/promo', 'promo', 1, 'token')",
+    ):
+        server.execute(name(url), statement)
+    store = open_postgres_store(url)
+    held = Claim("team/promo", "promo", 1, "token")
+    whose = Claim("team/promo", "promo", 1, "token", "us-east-1", "uid", True)
+    assert await store.find_claim(held.key) == held
+    assert await store.reclaim(held, whose) is True
+    assert await store.find_claim(held.key) == whose
+    await store.close()

@@ -143,6 +143,8 @@ class RingSession:
         if found := re.match(r"CREATE TABLE IF NOT EXISTS \w+\.(\w+)", cql):
             self.ring.tables.append(found[1])
             return []
+        if cql.startswith("ALTER TABLE"):
+            return []
         if "system.local" in cql:
             told = self.ring.clock.wall() + self.ring.skew
             return [(self._coordinator(), told)]
@@ -178,6 +180,13 @@ class RingSession:
             if rows[name,]["admission"] != held:
                 return False
             self.ring.put("datacenters", (name,), {"hosts": hosts, "admission": admission})
+            return True
+        if statement.cql.startswith("UPDATE links.installation"):
+            new, name, old = values
+            rows = self.ring.read(self.ring.replicas(self.datacenter, Level.QUORUM), "installation")
+            if rows[name,]["value"] != old:
+                return False
+            self.ring.put("installation", (name,), {"value": new})
             return True
         assert statement.cql.endswith(" IF NOT EXISTS"), statement.cql
         cql = statement.cql.removesuffix(" IF NOT EXISTS")

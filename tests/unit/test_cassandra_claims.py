@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from tests.samples import NOW
 
 HELD = Claim("team/promo", "AbC1234", 1, "token")
 NEW = replace(HELD, code="new1234", token="next")
+WHOSE = replace(HELD, cluster="us-east-1", uid="0b29f6b2", retain=True)
 
 
 @pytest.fixture
@@ -44,14 +46,59 @@ async def test_a_claim_that_timed_out_is_known_in_the_end_L5(
 
 
 @pytest.mark.parametrize("fault", [Fault.LOST, Fault.LATE])
-@pytest.mark.parametrize("new", [NEW, None])
+@pytest.mark.parametrize(
+    ("held", "new"),
+    [
+        (HELD, NEW),
+        (HELD, None),
+        (HELD, WHOSE),
+        (WHOSE, None),
+        (WHOSE, replace(WHOSE, uid="of another")),
+        (WHOSE, replace(WHOSE, cluster="eu-west-1")),
+        (WHOSE, replace(WHOSE, retain=False)),
+    ],
+)
 async def test_a_replacement_that_timed_out_is_known_in_the_end_L5(
-    claims: Claims, session: FakeSession, fault: Fault, new: Claim | None
+    claims: Claims, session: FakeSession, fault: Fault, held: Claim, new: Claim | None
+) -> None:
+    await claims.claim(held)
+    session.faults = in_turn(" IF code", fault)
+    assert await claims.reclaim(held, new) is True
+    assert await claims.find(held.key) == new
+
+
+@pytest.mark.parametrize(
+    "others", [{"uid": "third"}, {"cluster": "ap"}, {"retain": False}], ids=str
+)
+async def test_a_replacement_that_timed_out_and_lost_is_known_by_every_field_L5(
+    claims: Claims, session: FakeSession, others: dict[str, Any]
+) -> None:
+    new = replace(WHOSE, uid="of another")
+    await claims.claim(WHOSE)
+
+    def another_is_faster(statement: Statement) -> Fault | None:
+        if " IF code" not in statement.cql or len(session.sent(" IF code")) > 1:
+            return None
+        [row] = session.tables["claims"].values()
+        row.update({"uid": new.uid} | others)
+        return Fault.LOST
+
+    session.faults = another_is_faster
+    assert await claims.reclaim(WHOSE, new) is False
+    assert await claims.find(WHOSE.key) == replace(new, **others)
+
+
+async def test_a_claim_of_version_1_is_nobodys_until_it_is_taken_over_S6(
+    claims: Claims, session: FakeSession
 ) -> None:
     await claims.claim(HELD)
-    session.faults = in_turn(" IF code", fault)
-    assert await claims.reclaim(HELD, new) is True
-    assert await claims.find(HELD.key) == new
+    [row] = session.tables["claims"].values()
+    assert set(row) == {"bucket", "key", "code", "generation", "creation"}  # nulls are tombstones
+    assert await claims.find(HELD.key) == HELD
+    assert await claims.page("", 10) == [HELD]
+    assert await claims.reclaim(replace(HELD, retain=True), NEW) is False
+    assert await claims.reclaim(HELD, WHOSE) is True
+    assert await claims.page("", 10) == [WHOSE]
 
 
 async def test_a_claim_refused_by_one_that_is_gone_by_then_is_made_L5(

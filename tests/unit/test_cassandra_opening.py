@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from uuid import uuid5
 
@@ -11,6 +12,7 @@ from shortlink.clock import SYSTEM_CLOCK, HandClock
 from shortlink.store.cassandra import schema
 from shortlink.store.cassandra.address import Address
 from shortlink.store.cassandra.preparing import Preparing
+from shortlink.store.cassandra.session import Row, Statement, Unreachable
 from shortlink.store.opening import open_store
 from shortlink.store.port import StoreUnavailable, StoreUnsuitable
 from tests.samples import NOW
@@ -43,7 +45,7 @@ def site() -> Site:
 
 
 async def test_all_tables_are_made_in_every_data_centre_S6(site: Site) -> None:
-    assert await site.prepare() == "links is ready (9 tables made)"
+    assert await site.prepare() == "links is ready (9 tables made, 1 migrated)"
     assert len(site.ring.tables) == len(set(site.ring.tables)) == 9
     assert set(site.ring.replication) == {*DATACENTERS, "class"}
 
@@ -51,15 +53,82 @@ async def test_all_tables_are_made_in_every_data_centre_S6(site: Site) -> None:
 async def test_preparing_again_makes_nothing_and_moves_no_slot_S6(site: Site) -> None:
     await site.prepare()
     slots = site.slots()
-    assert await site.prepare("eu") == "links is ready (0 tables made)"
+    assert await site.prepare("eu") == "links is ready (0 tables made, 0 migrated)"
     assert site.slots() == slots
 
 
 async def test_what_a_crash_left_out_is_made_S6(site: Site) -> None:
     await site.prepare()
     site.ring.tables.remove("hints")
-    assert await site.prepare() == "links is ready (1 tables made)"
+    assert await site.prepare() == "links is ready (1 tables made, 0 migrated)"
     assert "hints" in site.ring.tables
+
+
+def altered(site: Site) -> list[str]:
+    return [cql for cql, _ in site.ring.statements if cql.startswith("ALTER TABLE")]
+
+
+def version(site: Site) -> object:
+    return site.ring.live("us", "installation")["schema_version",]["value"]
+
+
+@pytest.fixture
+async def of_version_1(site: Site) -> Site:
+    await site.prepare()
+    site.ring.put("installation", ("schema_version",), {"": True, "value": b"1"})
+    site.ring.statements.clear()
+    return site
+
+
+async def test_a_keyspace_of_version_1_is_brought_to_this_releases_S6(of_version_1: Site) -> None:
+    assert await of_version_1.prepare() == "links is ready (0 tables made, 1 migrated)"
+    assert altered(of_version_1) == [
+        "ALTER TABLE links.claims ADD IF NOT EXISTS (cluster text, uid text, retain boolean)"
+    ]
+    assert version(of_version_1) == str(schema.VERSION).encode()
+    assert await of_version_1.prepare("eu") == "links is ready (0 tables made, 0 migrated)"
+    assert len(altered(of_version_1)) == 1
+
+
+async def test_a_version_is_on_record_only_after_its_tables_are_S6(
+    of_version_1: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = of_version_1.ring.sessions["ap"]
+    execute = session.execute
+
+    async def no_ddl(statement: Statement, values: Sequence[object] = ()) -> Sequence[Row]:
+        if statement.cql.startswith("ALTER"):
+            raise Unreachable("cut off")
+        return await execute(statement, values)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "execute", no_ddl)
+        with pytest.raises(StoreUnavailable):
+            await of_version_1.prepare()
+    assert version(of_version_1) == b"1"
+    assert await of_version_1.prepare() == "links is ready (0 tables made, 1 migrated)"
+
+
+async def test_three_regions_may_migrate_at_once_S6(of_version_1: Site) -> None:
+    await asyncio.gather(*(of_version_1.prepare(home) for home in DATACENTERS))
+    assert version(of_version_1) == str(schema.VERSION).encode()
+
+
+async def test_a_newer_release_that_migrates_faster_is_noticed_S6(
+    of_version_1: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = of_version_1.ring.sessions["us"]
+    applied = session.applied
+
+    async def too_late(statement: Statement, values: Sequence[object] = ()) -> bool:
+        if statement.cql.startswith("UPDATE links.installation"):
+            newer = str(schema.VERSION + 1).encode()
+            of_version_1.ring.put("installation", ("schema_version",), {"": True, "value": newer})
+        return await applied(statement, values)
+
+    monkeypatch.setattr(session, "applied", too_late)
+    with pytest.raises(StoreUnsuitable, match="newer release"):
+        await of_version_1.prepare()
 
 
 async def test_three_regions_may_prepare_at_once_S6(site: Site) -> None:
@@ -73,7 +142,7 @@ async def test_three_regions_may_prepare_at_once_S6(site: Site) -> None:
 async def test_a_ready_keyspace_passes_while_one_is_away_S6(site: Site) -> None:
     await site.prepare()
     site.ring.away = {"ap"}
-    assert await site.prepare() == "links is ready (0 tables made)"
+    assert await site.prepare() == "links is ready (0 tables made, 0 migrated)"
 
 
 async def test_a_first_time_needs_every_data_centre_S6(site: Site) -> None:
@@ -82,7 +151,7 @@ async def test_a_first_time_needs_every_data_centre_S6(site: Site) -> None:
         await site.prepare()
 
 
-@pytest.mark.parametrize("newer", [str(schema.VERSION + 1).encode(), b"2.0", b"", b"\xff"])
+@pytest.mark.parametrize("newer", [str(schema.VERSION + 1).encode(), b"2.0", b"0", b"", b"\xff"])
 async def test_a_keyspace_of_a_newer_release_is_left_alone_S6(site: Site, newer: bytes) -> None:
     await site.prepare()
     site.ring.put("installation", ("schema_version",), {"": True, "value": newer})

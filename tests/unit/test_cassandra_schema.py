@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from shortlink.store.cassandra.schema import TABLES, keyspace_statement
+from shortlink.store.cassandra.schema import MIGRATIONS, TABLES, keyspace_statement
 
 
 def test_every_data_centre_gets_as_many_replicas() -> None:
@@ -23,6 +23,11 @@ def test_unequal_replicas_are_refused(regions: dict[str, int]) -> None:
 def test_tables_are_named_with_their_keyspace_and_may_be_made_again() -> None:
     for statement in TABLES:
         assert re.match(r"CREATE TABLE IF NOT EXISTS \{keyspace\}\.\w+ \(", statement)
+
+
+def test_steps_name_the_keyspace_too_and_may_be_run_again_S6() -> None:
+    for statement in MIGRATIONS:
+        assert re.match(r"ALTER TABLE \{keyspace\}\.\w+ ADD IF NOT EXISTS \(", statement)
 
 
 def test_nothing_expires_by_itself_L4() -> None:

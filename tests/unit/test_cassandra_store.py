@@ -494,6 +494,8 @@ async def test_a_change_whose_row_is_gone_is_never_called_made_L5(world: World) 
 
 async def test_every_table_has_one_serial_level(world: World) -> None:
     await world.store.install(b"1" * 16)
+    for text in ("one", "two"):
+        await world.store.keep_policy(US, text)
     for link in (BORN, ALIAS):
         await world.store.create(link, (told(link),), ())
         await world.rows.create(link, (), US if link is BORN else None)
@@ -614,6 +616,45 @@ async def test_an_installation_that_timed_out_has_one_key(world: World, fault: F
     world.sessions[US].faults = in_turn("INSERT", fault)
     assert await world.store.install(b"1" * 16) == b"1" * 16
     assert await world.store.install(b"2" * 16) == b"1" * 16
+
+
+@pytest.mark.parametrize("fault", [Fault.LOST, Fault.LATE])
+@pytest.mark.parametrize("words", ["INSERT", "UPDATE"])
+async def test_a_policy_whose_keeping_timed_out_is_kept(
+    world: World, fault: Fault, words: str
+) -> None:
+    world.sessions[US].faults = in_turn(words, fault)
+    for text in ("first", "second"):
+        await world.store.keep_policy(EU, text)
+        assert await world.store.policies() == {EU: text}
+
+
+async def test_a_policy_that_is_kept_already_is_not_written_again(world: World) -> None:
+    await world.store.keep_policy(US, "same")
+    world.forget()
+    await world.store.keep_policy(US, "same")
+    assert not [statement for statement, _ in world.sessions[US].log if statement.serial]
+
+
+async def test_a_cut_off_region_knows_its_policy_and_cannot_change_it_M1(world: World) -> None:
+    await world.store.keep_policy(US, "kept")
+    world.sessions[US].faults = lambda statement: Fault.LOST if statement.serial else None
+    with pytest.raises(StoreUnavailable):
+        await world.store.keep_policy(US, "new")
+    assert await world.store.policies() == {US: "kept"}
+
+
+async def test_each_data_centre_is_asked_alone_what_it_has_O4(world: World) -> None:
+    await world.store.create(BORN, (), ())
+    world.apart(EU)
+    world.sessions[AP].faults = always("")
+    world.fit = [AP]
+    world.forget()
+    views = await world.store.views(BORN.code)
+    assert (views[US], views[EU]) == (BORN, None)
+    assert isinstance(views[AP], StoreUnavailable)
+    levels = [statement.level for statement, _ in world.sessions[EU].log]
+    assert levels == [Level.LOCAL_QUORUM] * 2
 
 
 async def test_codes_are_drawn_in_the_regions_slots_G1(world: World) -> None:

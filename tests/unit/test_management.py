@@ -86,6 +86,85 @@ async def test_L5_an_edit_against_a_deletion() -> None:
         assert told == ["edited", "tombstoned"]
 
 
+@pytest.mark.parametrize("command", [Edit(by=ANN, target=OTHER), Delete(ANN)])
+async def test_L5_what_is_decided_on_the_link_as_seen_is_carried_out_and_told(
+    command: Command,
+) -> None:
+    world, told = World(), Told()
+    world.keep(a_link())
+    done = await world.management(changed=[told]).carry_out(a_link(), command)
+    assert told == [done] == [world.link("promo")]
+    assert world.link("promo").stamp == (1, 2)
+    assert len(world.kept.told) == 1
+
+
+@pytest.mark.parametrize(
+    "since",
+    [{"version": 2, "tags": ("new",)}, {"generation": 2, "owner": "ann"}, {"generation": 2}],
+)
+async def test_L5_what_is_decided_on_what_is_no_longer_so_changes_nothing(
+    since: dict[str, Any],
+) -> None:
+    world, told = World(), Told()
+    now = a_link(**since)
+    world.keep(now)
+    management = world.management(changed=[told])
+    for command in (Edit(by=ANN, target=OTHER), Delete(ANN)):
+        assert await management.carry_out(a_link(), command) is None
+    assert world.link("promo") == now
+    assert told == []
+    assert world.kept.told == []
+    assert world.kept.due == set()
+
+
+async def test_L5_of_two_who_saw_the_same_link_one_changes_it() -> None:
+    world = World()
+    world.keep(a_link())
+    edits = [Edit(by=ANN, target=f"https://example.com/{n}") for n in range(2)]
+    done = await asyncio.gather(
+        *(world.management(switching).carry_out(a_link(), edit) for edit in edits)
+    )
+    assert sorted(link is None for link in done) == [False, True]
+    assert world.link("promo") in done
+    assert world.told("promo") == ["edited"]
+
+
+async def test_L5_a_command_is_refused_on_the_link_as_seen_whatever_it_is_now() -> None:
+    world = World()
+    seen = a_link(state=State.TOMBSTONED, tombstoned_at=NOW - DAY)
+    world.keep(a_link(version=2))
+    told = await refused(world.management().carry_out(seen, Edit(by=ANN, target=OTHER)))
+    assert told.refusal.reason is Reason.TOMBSTONED
+    assert world.link("promo") == a_link(version=2)
+
+
+async def test_K4_a_decision_that_changes_nothing_is_told_and_writes_nothing() -> None:
+    world, told = World(), Told()
+    world.keep(a_link())
+    gate = FailsAt(1, False, StoreUnavailable("no call is needed"))
+    management = world.management(gate, [told])
+    assert await management.carry_out(a_link(), Edit(by=ANN)) == a_link()
+    assert told == [a_link()]
+
+
+@pytest.mark.parametrize("after", [False, True])
+async def test_L5_a_change_of_unknown_outcome_is_looked_at_again(after: bool) -> None:
+    world, told = World(), Told()
+    world.keep(a_link())
+    edit = Edit(by=ANN, target=OTHER)
+    broken = world.management(FailsAt(1, after, StoreUnavailable("lost")), [told])
+    with pytest.raises(StoreUnavailable):
+        await broken.carry_out(a_link(), edit)
+    assert told == []
+    world.clock.advance(1)
+    management = world.management(changed=[told])
+    again = await management.carry_out(a_link(), edit)
+    assert (again is None) is after
+    done = again or await management.carry_out(world.link("promo"), edit)
+    assert told == [done] == [world.link("promo")]
+    assert world.told("promo") == ["edited"]
+
+
 async def test_W1_whoever_loses_every_race_is_told_to_try_again() -> None:
     world = World()
     world.keep(a_link())

@@ -1,12 +1,21 @@
-"""Links and events as text (store/record.py)."""
+"""Links, events and policies as text (store/record.py)."""
 
-from dataclasses import replace
+import json
+from dataclasses import fields, replace
 
 import pytest
 
 from shortlink.links.model import Cause, EventKind, Link, State, event
-from shortlink.store.record import event_from_text, event_to_text, from_text, to_text
-from tests.samples import NOW, a_link
+from shortlink.links.policy import Policy
+from shortlink.store.record import (
+    event_from_text,
+    event_to_text,
+    from_text,
+    policy_from_text,
+    policy_to_text,
+    to_text,
+)
+from tests.samples import NOW, POLICY, a_link
 
 FULL = a_link(
     state=State.TOMBSTONED,
@@ -48,3 +57,23 @@ def test_an_event_comes_back_as_it_was_N1() -> None:
 def test_another_text_is_no_event(text: str) -> None:
     with pytest.raises(ValueError, match="record"):
         event_from_text(text)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [Policy(), POLICY, Policy(1, 2, 0, False, 4, frozenset({"a.b", "c:8"}), 5, 0.5, 6)],
+)
+def test_a_policy_comes_back_as_it_was(policy: Policy) -> None:
+    assert policy_from_text(policy_to_text(policy)) == policy
+
+
+def test_a_policy_is_kept_whole_for_releases_with_other_defaults() -> None:
+    assert set(json.loads(policy_to_text(Policy()))) == {each.name for each in fields(Policy)}
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "null", "{}", policy_to_text(POLICY)[:-1] + ',"new":1}', '{"own_hosts":1}']
+)
+def test_another_text_is_no_policy(text: str) -> None:
+    with pytest.raises(ValueError, match="record"):
+        policy_from_text(text)

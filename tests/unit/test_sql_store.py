@@ -23,10 +23,11 @@ from sqlalchemy.exc import DBAPIError
 from shortlink.links.model import EventKind, Link, event
 from shortlink.store import schema, workers
 from shortlink.store import sqlite as sqlite_module
-from shortlink.store.port import StoreError, StoreFull, StoreUnavailable, StoreUnsuitable
+from shortlink.store.port import Claim, StoreError, StoreFull, StoreUnavailable, StoreUnsuitable
 from shortlink.store.sql import READERS, SqlStore, open_sql_store
 from tests.samples import NOW, a_link
 
+VERSIONS = [(version + 1,) for version in range(len(schema.MIGRATIONS))]
 TABLES = {"links", "due", "events", "claims", "installation", "schema_version"}
 
 
@@ -495,7 +496,7 @@ async def test_a_migration_that_was_cut_off_anywhere_completes_when_run_again_S6
             sqlalchemy_event.remove(Engine, "before_cursor_execute", cut)
         await open_sql_store(path).close()
         assert tables(path) == TABLES
-        assert rows(path, "SELECT version FROM schema_version") == [(1,)]
+        assert rows(path, "SELECT version FROM schema_version") == VERSIONS
         survived += 1
     assert survived > len(TABLES) + 1  # each table, the index, and the version were cut once
 
@@ -510,7 +511,56 @@ async def test_a_step_that_was_half_done_completes_when_run_again_S6(path: Path)
         assert tables(path) == TABLES
 
 
+def go_back_to_version_1(path: Path) -> None:
+    """With a claim in it."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for column in ("cluster", "uid", "retain"):
+            connection.execute(f"ALTER TABLE claims DROP COLUMN {column}")
+        connection.execute("DELETE FROM schema_version WHERE version > 1")
+        connection.execute("INSERT INTO claims VALUES ('team/promo', 'promo', 1, 'token')")
+
+
+async def test_a_claim_of_version_1_is_nobodys_and_outlives_an_upgrade_cut_off_anywhere_S6(
+    tmp_path: Path,
+) -> None:
+    held = Claim("team/promo", "promo", 1, "token")
+    for survived in range(5):
+        left = survived
+
+        def cut(_c: Any, _cursor: Any, statement: str, *_: Any) -> None:
+            nonlocal left
+            if statement.upper().startswith(("ALTER", "INSERT")):
+                if left == 0:
+                    raise _Cut
+                left -= 1
+
+        path = tmp_path / f"{survived}.db"
+        await open_sql_store(path).close()
+        go_back_to_version_1(path)
+        sqlalchemy_event.listen(Engine, "before_cursor_execute", cut)
+        try:
+            with suppress(_Cut):
+                await open_sql_store(path).close()
+        finally:
+            sqlalchemy_event.remove(Engine, "before_cursor_execute", cut)
+        store = open_sql_store(path)
+        assert await store.claims("", 10) == [held]
+        assert await store.reclaim(held, replace(held, uid="u", retain=True)) is True
+        await store.close()
+        assert rows(path, "SELECT version FROM schema_version") == VERSIONS
+
+
+async def test_an_older_process_goes_on_with_claims_after_the_upgrade_S6(path: Path) -> None:
+    await open_sql_store(path).close()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("INSERT INTO claims (key, code, generation, token) VALUES (1, 2, 3, 4)")
+    store = open_sql_store(path)
+    assert await store.find_claim("1") == Claim("1", "2", 3, "4")
+    await store.close()
+
+
 async def test_steps_run_once_and_in_order_S6(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:1])
     await open_sql_store(path).close()
     ran: list[str] = []
     steps = tuple(
@@ -541,7 +591,7 @@ async def test_processes_that_migrate_at_once_do_no_harm_S6(path: Path) -> None:
     assert [process.communicate()[1] for process in processes] == [""] * 4
     assert {process.returncode for process in processes} == {0}
     assert tables(path) == TABLES
-    assert rows(path, "SELECT version FROM schema_version") == [(1,)]
+    assert rows(path, "SELECT version FROM schema_version") == VERSIONS
 
 
 async def test_a_new_file_that_another_process_is_making_is_waited_for_S6(path: Path) -> None:

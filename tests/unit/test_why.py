@@ -1,25 +1,34 @@
 """`shortlink why`: what people are told of a code, in every state, and of a cache that answers
 anything or nothing (O4)."""
 
+import asyncio
 import json
 import socket
+import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shortlink import cli
 from shortlink.clock import HandClock
 from shortlink.links.lifecycle import Edit
 from shortlink.links.model import Cause, Link, State
 from shortlink.links.policy import CACHE_BOUND, DAY, HOUR, MINUTE, SECOND, YEAR, Policy
+from shortlink.problem import Problem
 from shortlink.redirect.ops import Ops
 from shortlink.redirect.service import RedirectService
-from shortlink.store.port import Claim
+from shortlink.store.port import Claim, StoreError, StoreUnavailable
+from shortlink.store.record import policy_to_text
+from shortlink.store.sql import open_sql_store
 from shortlink.why import span, why
+from shortlink_operator import cluster as clusters
 from tests.fakes import MemoryStore
 from tests.redirect_rig import Source, ask
 from tests.samples import ANN, ANNS_OBJECT, NOW, POLICY, TARGET, a_create, a_link
@@ -190,6 +199,141 @@ async def test_O4_a_link_of_an_object_is_told_with_its_claim() -> None:
     for other in ({"generation": 2}, {"code": "other"}):
         world.kept.claims["ann/promo"] = replace(claim, **other)
         assert (await told())["claim"].endswith("(another link: this one is not its own)")
+
+
+HOME = replace(CLAIM, token="t2", cluster="us-east-1", uid="u1")
+SEE = "see kubectl -n ann get shortlink promo -o yaml, in us-east-1"
+
+
+async def claimed(claim: Claim, region: str | None = "us-east-1") -> dict[str, str]:
+    """What is told in `region` of the link of the object that has `claim`."""
+    world = World()
+    await world.management().create(a_create(by=ANNS_OBJECT))
+    world.kept.claims[claim.key] = claim
+    return dict(await why(MemoryStore(world.kept), "promo", POLICY, NOW, None, region))
+
+
+async def test_O4_an_objects_home_and_what_becomes_of_its_link_are_told() -> None:
+    told = await claimed(replace(HOME, retain=True), "eu-west-1")
+    assert told["claim"] == "ann/promo -> promo generation 1 (this link)"
+    assert told["home"] == "us-east-1, of the object with uid u1"
+    assert told["retained"] == "the link outlives its object"
+    assert told["object"] == SEE
+    assert "retained" not in await claimed(HOME)
+    assert (await claimed(CLAIM)).keys().isdisjoint({"home", "object", "retained"})
+
+
+class ApiServer:
+    """Answers with `body`, or raises it."""
+
+    def __init__(self, body: dict[str, Any] | Exception) -> None:
+        self.body = body
+
+    async def get(self, path: str) -> dict[str, Any]:
+        assert path == "/apis/shortlink.platform/v1alpha1/namespaces/ann/shortlinks/promo"
+        if isinstance(self.body, Exception):
+            raise self.body
+        return self.body
+
+
+def an_object(*conditions: dict[str, str], **metadata: str) -> dict[str, Any]:
+    return {"metadata": {"uid": "u1"} | metadata, "status": {"conditions": list(conditions)}}
+
+
+READY = {"type": "Ready", "status": "False", "reason": "Refused", "message": "no alias"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (an_object({"type": "Odd"}, READY), "Ready=False, Refused: no alias"),
+        (an_object(), "no condition yet: does an operator run?"),
+        ({"metadata": {"uid": "u1"}}, "no condition yet: does an operator run?"),
+        (
+            an_object(READY, deletionTimestamp="2027-01-15T08:00:00Z", uid="u2"),
+            "another object of this name: being deleted, Ready=False, Refused: no alias",
+        ),
+        (clusters.Missing("404"), "gone from us-east-1"),
+        (clusters.Unreachable("no answer"), f"not known now (no answer); {SEE}"),
+        (Problem("no service account"), SEE),
+    ],
+)
+async def test_O4_an_object_of_this_cluster_is_told_by_its_condition(
+    answer: dict[str, Any] | Exception, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @asynccontextmanager
+    async def open_cluster(kubeconfig: None, deadline: float) -> AsyncIterator[ApiServer]:
+        if isinstance(answer, Problem):
+            raise answer
+        yield ApiServer(answer)
+
+    monkeypatch.setattr(clusters, "open_cluster", open_cluster)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    assert (await claimed(HOME))["object"] == SEE
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    assert (await claimed(HOME))["object"] == told
+    assert (await claimed(HOME, "eu-west-1"))["object"] == SEE
+
+
+@pytest.mark.parametrize(
+    ("method", "topic"), [("find_claim", "claim"), ("pending", "events")], ids=str
+)
+async def test_O4_what_cannot_be_read_now_is_told_beside_the_rest(method: str, topic: str) -> None:
+    world = World()
+    await world.management().create(a_create(by=ANNS_OBJECT))
+
+    async def gate(called: str, done: bool) -> None:
+        if called == method:
+            raise StoreUnavailable("no majority")
+
+    told = dict(await why(MemoryStore(world.kept, gate), "promo", POLICY, NOW, None))
+    assert told[topic].endswith("not known now: no majority")
+    assert told["answer"].startswith("302")
+    assert told["cache"] == "no redirect process is known here"
+
+
+class Parted(MemoryStore):
+    """A store of three data centres."""
+
+    async def views(self, code: str) -> dict[str, Link | StoreError | None]:
+        silent = StoreUnavailable("us-east-1 did not answer")
+        return {"us-east-1": silent, "eu-west-1": a_link(version=3), "ap-southeast-1": None}
+
+
+async def test_O4_what_each_region_has_is_told_and_which_did_not_answer() -> None:
+    world = World()
+    for link in (a_link(), None):
+        world.kept.links = {} if link is None else {"promo": link}
+        told = await why(Parted(world.kept), "promo", POLICY, NOW, None)
+        assert [fact for topic, fact in told if topic == "view"] == [
+            "ap-southeast-1: nothing here",
+            "eu-west-1: active, generation 1, version 3",
+            "us-east-1: us-east-1 did not answer",
+        ]
+
+
+@pytest.mark.parametrize(("region", "until"), [("us-east-1", "2 d"), ("eu-west-1", "30 d")])
+def test_O4_a_services_store_is_told_by_its_regions_policy(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    region: str,
+    until: str,
+) -> None:
+    async def fill() -> None:
+        store = open_sql_store(tmp_path / "links.db")
+        gone = int(time.time() * 1000) + HOUR // 2
+        await store.create(a_link(**DELETED | {"tombstoned_at": gone}), (), ())
+        await store.keep_policy("us-east-1", policy_to_text(replace(POLICY, grace=2 * DAY)))
+        await store.close()
+
+    asyncio.run(fill())
+    monkeypatch.setenv("SHORTLINK_STORE", f"sqlite:///{tmp_path / 'links.db'}")
+    monkeypatch.setenv("SHORTLINK_REGION", region)
+    monkeypatch.setattr(sys, "argv", ["shortlink", "why", "promo"])
+    cli.main()
+    [line] = [line for line in capsys.readouterr().out.splitlines() if "restorable" in line]
+    assert f"(in {until} 0 h)" in line
 
 
 async def test_N1_events_of_the_code_that_wait_are_told() -> None:

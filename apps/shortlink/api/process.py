@@ -1,6 +1,8 @@
 """The API as a process of its own."""
 
 import secrets
+from dataclasses import replace
+from functools import partial
 
 import structlog
 import uvloop
@@ -14,11 +16,16 @@ from shortlink.loops import Loop, Loops
 from shortlink.management import Management
 from shortlink.serving.codes import StoredCodes
 from shortlink.serving.parts import opened
+from shortlink.serving.policy import kept_policy
 from shortlink.serving.stopping import Stop, listening
 from shortlink.settings import KEYS_FILE, ApiSettings, Settings, WrongSetting
+from shortlink.store.port import StoreError
 
 _SLOTS_EVERY = 60.0
 """Seconds: a region that is prepared while this runs makes codes after that."""
+
+_POLICY_EVERY = 10.0
+"""Seconds: a changed policy is followed by all processes after that."""
 
 log = structlog.get_logger()
 
@@ -35,6 +42,17 @@ def run_api(settings: Settings, own: ApiSettings, host: str, port: int) -> None:
     uvloop.run(_serve(settings, own, keys, host, port))
 
 
+async def follow_policy(
+    management: Management, region: str | None, own_hosts: frozenset[str]
+) -> None:
+    """Let `management` go by the policy of `region` as it is now, with `own_hosts` besides.
+
+    Raises StoreError; the policy then stays as it was.
+    """
+    kept = await kept_policy(management.store, region)
+    management.policy = replace(kept, own_hosts=kept.own_hosts | own_hosts)
+
+
 async def _serve(settings: Settings, own: ApiSettings, keys: Keys, host: str, port: int) -> None:
     stop = Stop()
     async with opened(settings, SYSTEM_CLOCK) as parts:
@@ -47,7 +65,15 @@ async def _serve(settings: Settings, own: ApiSettings, keys: Keys, host: str, po
             lambda: secrets.token_hex(16),
             [] if parts.second is None else [parts.second.changed],
         )
-        loops = Loops([Loop("slots", codes.learn, _SLOTS_EVERY)], SYSTEM_CLOCK)
+        follow = partial(follow_policy, management, settings.region, own.own_hosts)
+        try:
+            await follow()
+        except StoreError as error:
+            log.warning("until the policy in force is known, the default one is", error=str(error))
+        loops = Loops(
+            [Loop("slots", codes.learn, _SLOTS_EVERY), Loop("policy", follow, _POLICY_EVERY)],
+            SYSTEM_CLOCK,
+        )
         parts.registry.register(loops)
         app = make_app(management, keys, own.base_url, parts.registry)
         server = ApiServer(app, host, port)

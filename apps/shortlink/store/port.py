@@ -3,7 +3,7 @@
 The contract suite (tests/contract) states each promise as a test; every adapter passes it.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,13 +26,18 @@ class Claim:
     """An object's hold on a code: `key` is `namespace/name`.
 
     It is written before the birth it announces, with the `token` that the birth will carry,
-    so a retry after any crash finds its own link instead of making a second one.
+    so a retry after any crash finds its own link instead of making a second one. `cluster` and
+    `uid` say whose object it is, both empty where there is no API server; `retain` that its link
+    outlives it.
     """
 
     key: str
     code: str
     generation: int
     token: str
+    cluster: str = ""
+    uid: str = ""
+    retain: bool = False
 
 
 class StoreError(Exception):
@@ -69,6 +74,12 @@ class LinkStore(Protocol):
     async def install(self, slot_key: bytes) -> bytes:
         """Keep `slot_key` if none is kept yet; the key in force, which the first writer chose."""
 
+    async def keep_policy(self, region: str, text: str) -> None:
+        """Keep `text`, the policy in force in `region`, in the place of an earlier one."""
+
+    async def policies(self) -> Mapping[str, str]:
+        """The policy kept last for each region that has one."""
+
     async def slots(self) -> Collection[int]:
         """The slots in which this process may draw codes; empty when it may draw none."""
 
@@ -92,6 +103,12 @@ class LinkStore(Protocol):
         """The link as last written, or None when the code was never used.
 
         Raises NotFoundHere when only a part of the store was asked.
+        """
+
+    async def views(self, code: str) -> Mapping[str, Link | StoreError | None]:
+        """What each part of the store that could differ has at `code`, asked alone, or why it
+        did not answer. Empty for a store that has no such parts. For people, who look for what
+        one region has and another lacks.
         """
 
     async def by_owner(self, owner: str, after: str, limit: int) -> Sequence[Link]:
@@ -118,7 +135,7 @@ class LinkStore(Protocol):
     async def reclaim(self, old: Claim, new: Claim | None) -> bool:
         """Replace `old` by `new` (None: release it); False when another claim is in force.
 
-        Repeating a call that succeeded succeeds.
+        All fields count. Repeating a call that succeeded succeeds.
         """
 
     async def claims(self, after: str, limit: int) -> Sequence[Claim]:

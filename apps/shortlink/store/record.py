@@ -1,13 +1,15 @@
-"""Links and events as text, for stores and caches that keep a link as one value."""
+"""Links, events and policies as text, for stores and caches that keep each as one value."""
 
 import json
 from dataclasses import fields
 from typing import Any
 
 from shortlink.links.model import Cause, Event, EventKind, Link, State
+from shortlink.links.policy import Policy
 
 _LINK = tuple((field.name, field.default) for field in fields(Link))
 _EVENT = tuple(field.name for field in fields(Event))
+_POLICY = tuple(field.name for field in fields(Policy))
 
 
 def to_text(link: Link) -> str:
@@ -46,6 +48,22 @@ def event_from_text(text: str) -> Event:
         return Event(**values)
     except (ValueError, TypeError) as error:
         raise ValueError(f"not an event's record: {text[:80]!r}") from error
+
+
+def policy_to_text(policy: Policy) -> str:
+    """`policy` as compact JSON, whole, for another release may have other defaults."""
+    values = {name: getattr(policy, name) for name in _POLICY}
+    return _dumps(values | {"own_hosts": sorted(policy.own_hosts)})
+
+
+def policy_from_text(text: str) -> Policy:
+    """The policy of `policy_to_text`. Raises ValueError for any other text, as of a newer
+    release."""
+    try:
+        values: dict[str, Any] = json.loads(text)
+        return Policy(**values | {"own_hosts": frozenset(values["own_hosts"])})
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"not a policy's record: {text[:80]!r}") from error
 
 
 def _dumps(value: object) -> str:

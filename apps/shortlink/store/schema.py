@@ -24,6 +24,7 @@ from sqlalchemy import (
     inspect,
     select,
 )
+from sqlalchemy.schema import CreateColumn
 
 from shortlink.links.model import Cause, Event, EventKind, Link, State
 from shortlink.store.port import StoreUnsuitable
@@ -89,6 +90,9 @@ claims = Table(
     Column("code", Text, nullable=False),
     Column("generation", BigInteger, nullable=False),
     Column("token", Text, nullable=False),
+    Column("cluster", Text, nullable=False, server_default=""),
+    Column("uid", Text, nullable=False, server_default=""),
+    Column("retain", Boolean, nullable=False, server_default=false()),
 )
 
 installation = Table(
@@ -213,7 +217,15 @@ def _create_tables(connection: Connection) -> None:
     metadata.create_all(connection)
 
 
-MIGRATIONS: tuple[Callable[[Connection], None], ...] = (_create_tables,)
+def _add_whose_claims_are(connection: Connection) -> None:
+    there = {column["name"] for column in inspect(connection).get_columns(claims.name)}
+    for name in ("cluster", "uid", "retain"):
+        if name not in there:
+            column = CreateColumn(claims.c[name]).compile(connection)
+            connection.exec_driver_sql(f"ALTER TABLE {claims.name} ADD COLUMN {column}")
+
+
+MIGRATIONS: tuple[Callable[[Connection], None], ...] = (_create_tables, _add_whose_claims_are)
 """Step n brings version n to n + 1. Each looks at what is there and does only what is missing,
 for it may have been cut off half-way; so on a new database, where the first step makes the
 tables as they are today, the later ones find nothing to do."""

@@ -7,7 +7,7 @@ a read sees every write that was acknowledged before it began.
 
 import random
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -46,6 +46,7 @@ _PAUSE = 0.05
 """Seconds, at most and times the attempt's number, before a failed group is tried again."""
 
 _SLOT_KEY = "slot_key"
+_POLICY = "policy/"
 
 _Attempt = Callable[[Job, Connection], None]
 
@@ -86,6 +87,12 @@ _CLAIMS = (
 _SLOT_KEY_IN_FORCE = select(schema.installation.c.value).where(
     schema.installation.c.name == _SLOT_KEY
 )
+_KEEP_POLICY = (
+    update(schema.installation)
+    .where(schema.installation.c.name == bindparam("kept"))
+    .values(value=bindparam("new"))
+)
+_POLICIES = select(schema.installation).where(schema.installation.c.name.startswith(_POLICY))
 _PING = select(literal(1))
 
 
@@ -183,6 +190,18 @@ class SqlStore:
 
         return await self._writer.run(write)
 
+    async def keep_policy(self, region: str, text: str) -> None:
+        def write(connection: Connection) -> None:
+            row = {"name": f"{_POLICY}{region}", "value": text.encode()}
+            if connection.execute(self._add_installation, row).rowcount == 0:
+                connection.execute(_KEEP_POLICY, {"kept": row["name"], "new": row["value"]})
+
+        await self._writer.run(write)
+
+    async def policies(self) -> Mapping[str, str]:
+        rows = await self._all(_POLICIES, {})
+        return {row.name.removeprefix(_POLICY): row.value.decode() for row in rows}
+
     async def create(self, link: Link, events: Sequence[Event], due: Sequence[int]) -> Link:
         def write(connection: Connection) -> Link:
             if connection.execute(self._add_link, link_row(link)).rowcount == 0:
@@ -212,6 +231,9 @@ class SqlStore:
     async def get(self, code: str) -> Link | None:
         row = await self._one(_GET, {"code": code})
         return None if row is None else as_link(row)
+
+    async def views(self, code: str) -> Mapping[str, Link | StoreError | None]:
+        return {}
 
     async def by_owner(self, owner: str, after: str, limit: int) -> Sequence[Link]:
         rows = await self._all(_BY_OWNER, {"owner": owner, "after": after, "most": limit})
@@ -366,4 +388,4 @@ def _write(job: Job, connection: Connection) -> None:
 
 
 def _as_claim(row: Row[Any]) -> Claim:
-    return Claim(row.key, row.code, row.generation, row.token)
+    return Claim(*tuple(row))

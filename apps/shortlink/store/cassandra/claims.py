@@ -11,6 +11,8 @@ from shortlink.store.port import Claim
 BUCKETS = 64
 """Partitions. Conditional writes of one partition wait for one another."""
 
+_COLUMNS = ("code", "generation", "creation", "cluster", "uid", "retain")
+
 
 class Claims:
     """The table `claims`, through the data centre that `seat` names for each call."""
@@ -20,19 +22,13 @@ class Claims:
     ) -> None:
         self._seat = seat
         self._conditional = conditional
-        table = f"{keyspace}.claims"
-        levels = (Level.LOCAL_QUORUM, Level.SERIAL)
-        held = "bucket = ? AND key = ? IF code = ? AND generation = ? AND creation = ?"
-        self._add = Statement(
-            f"INSERT INTO {table} (bucket, key, code, generation, creation) VALUES (?, ?, ?, ?, ?)"
-            " IF NOT EXISTS",
-            *levels,
-        )
-        self._replace = Statement(
-            f"UPDATE {table} SET code = ?, generation = ?, creation = ? WHERE {held}", *levels
-        )
+        self._table = table = f"{keyspace}.claims"
+        self._levels = levels = (Level.LOCAL_QUORUM, Level.SERIAL)
+        held = f"bucket = ? AND key = ? IF {' AND '.join(f'{name} = ?' for name in _COLUMNS)}"
+        new = ", ".join(f"{name} = ?" for name in _COLUMNS)
+        self._replace = Statement(f"UPDATE {table} SET {new} WHERE {held}", *levels)
         self._release = Statement(f"DELETE FROM {table} WHERE {held}", *levels)
-        columns = f"SELECT key, code, generation, creation FROM {table}"
+        columns = f"SELECT key, {', '.join(_COLUMNS)} FROM {table}"
         self._one = Statement(f"{columns} WHERE bucket = ? AND key = ?", Level.SERIAL)
         self._page = Statement(
             f"{columns} WHERE bucket = ? AND key > ? LIMIT ?", Level.LOCAL_QUORUM
@@ -42,10 +38,7 @@ class Claims:
         """As LinkStore has it."""
         session = self._seat()
         _, held = await self._conditional.write(
-            session,
-            self._add,
-            (_bucket(claim.key), claim.key, *_values(claim)),
-            there(lambda: self._find(session, claim.key)),
+            session, *self._add(claim), there(lambda: self._find(session, claim.key))
         )
         return claim if held is None else held
 
@@ -74,16 +67,37 @@ class Claims:
 
         pages = await asyncio.gather(*(rows(bucket) for bucket in range(BUCKETS)))
         # By code point, as Cassandra orders text.
-        return [Claim(*row) for row in sorted(row for page in pages for row in page)[:limit]]
+        claims = sorted((_claim(row) for page in pages for row in page), key=lambda each: each.key)
+        return claims[:limit]
 
     async def _find(self, session: Session, key: str) -> Claim | None:
         rows = await session.execute(self._one, (_bucket(key), key))
-        return Claim(*rows[0]) if rows else None
+        return _claim(rows[0]) if rows else None
+
+    def _add(self, claim: Claim) -> tuple[Statement, Sequence[object]]:
+        # A null that is inserted is a tombstone, which every page would read.
+        row = {
+            name: value
+            for name, value in zip(_COLUMNS, _values(claim), strict=True)
+            if value is not None
+        }
+        cql = (
+            f"INSERT INTO {self._table} (bucket, key, {', '.join(row)})"
+            f" VALUES ({', '.join('?' * (len(row) + 2))}) IF NOT EXISTS"
+        )
+        return Statement(cql, *self._levels), (_bucket(claim.key), claim.key, *row.values())
 
 
 def _bucket(key: str) -> int:
     return blake2b(key.encode(), digest_size=1).digest()[0] % BUCKETS
 
 
-def _values(claim: Claim) -> tuple[str, int, str]:
-    return (claim.code, claim.generation, claim.token)
+def _values(claim: Claim) -> tuple[object, ...]:
+    """By column. What is as by default is null, as in the rows of version 1."""
+    whose = (claim.cluster or None, claim.uid or None, claim.retain or None)
+    return (claim.code, claim.generation, claim.token, *whose)
+
+
+def _claim(row: Row) -> Claim:
+    key, code, generation, token, cluster, uid, retain = row
+    return Claim(key, code, generation, token, cluster or "", uid or "", retain or False)

@@ -5,6 +5,7 @@ import json
 import os
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from shortlink.clock import Clock
 from shortlink.links.codes import SLOTS
@@ -41,6 +42,8 @@ _THERE = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?"
 _LOCAL = "SELECT host_id, data_center, schema_version, release_version FROM system.local"
 _PEERS = "SELECT host_id, data_center, schema_version, release_version FROM system.peers"
 
+_VERSION = "schema_version"
+
 _OLDEST = (4, 1)
 """The first release with Paxos v2 (CEP-14), whose SERIAL writes wait for two round trips."""
 
@@ -70,8 +73,7 @@ class Preparing:
         await check_version(self._reach, self._keyspace)
         nodes = await self._nodes()
         made = await self._make_tables(nodes)
-        await self._once("installation", "name", "schema_version", {"value": _version()})
-        await check_version(self._reach, self._keyspace)
+        steps = await self._migrate()
         for datacenter in self._sessions:
             await self._record(datacenter, nodes.get(datacenter, set()))
         if admit is not None:
@@ -82,7 +84,7 @@ class Preparing:
             for slot, region in owners.items():
                 await self._once("slots", "slot", slot, {"region": region})
         done = f"admitted {admit}; " if admit else ""
-        return f"{done}{self._keyspace} is ready ({made} tables made)"
+        return f"{done}{self._keyspace} is ready ({made} tables made, {steps} migrated)"
 
     # Schema
 
@@ -156,6 +158,34 @@ class Preparing:
         there = await self._reach.run(_THERE, (self._keyspace,), Level.LOCAL_ONE)
         names = {name for (name,) in there}
         return [cql for cql in _TABLES if _table(cql) not in names]
+
+    async def _migrate(self) -> int:
+        """Bring the tables to this release's version; how many steps that took.
+
+        Raises StoreUnsuitable for a keyspace of a newer release.
+        """
+        first = await self._once("installation", "name", _VERSION, {"value": b"1"})
+        found = _known(self._keyspace, first["value"])
+        for cql in schema.MIGRATIONS[found - 1 :]:
+            await self._define(cql.format(keyspace=self._keyspace))
+        if found < schema.VERSION:
+            await self._put_version(found)
+        return schema.VERSION - found
+
+    async def _put_version(self, found: int) -> None:
+        table, home = f"{self._keyspace}.installation", self._sessions[self._home]
+        select = Statement(f"SELECT value FROM {table} WHERE name = ?", Level.SERIAL)
+
+        async def held() -> object:
+            return (await home.execute(select, (_VERSION,)))[0][0]
+
+        update = Statement(
+            f"UPDATE {table} SET value = ? WHERE name = ? IF value = ?", Level.QUORUM, Level.SERIAL
+        )
+        values = (_text(schema.VERSION), _VERSION, _text(found))
+        won, now = await self._conditional.write(home, update, values, held)
+        if not won:  # another release may have been faster
+            _known(self._keyspace, now)
 
     async def _define(self, cql: str) -> None:
         # Through one data centre whoever prepares: two that make one table at once would give it
@@ -278,21 +308,26 @@ async def check_version(reach: Reach, keyspace: str) -> None:
     if ("installation",) not in [tuple(row) for row in there]:
         return
     select = f"SELECT value FROM {keyspace}.installation WHERE name = ?"
-    rows = await reach.run(select, ("schema_version",), Level.LOCAL_QUORUM)
-    if not rows:
-        return
-    # A newer release may write it otherwise.
-    found = bytes(rows[0][0] or b"")
-    if not re.fullmatch(rb"[0-9]{1,9}", found) or int(found) > schema.VERSION:
+    rows = await reach.run(select, (_VERSION,), Level.LOCAL_QUORUM)
+    if rows:
+        _known(keyspace, rows[0][0])
+
+
+def _known(keyspace: str, value: Any) -> int:
+    """The version that is on record as `value`. Raises StoreUnsuitable for a newer release's."""
+    # That may write it otherwise.
+    found = bytes(value or b"")
+    if not re.fullmatch(rb"[1-9][0-9]{0,8}", found) or int(found) > schema.VERSION:
         raise StoreUnsuitable(
             f"keyspace {keyspace} has schema version {str(found[:20])[2:-1]}, of a newer release;"
             f" this one knows versions up to {schema.VERSION}. Run the newer release. Nothing was"
             " changed"
         )
+    return int(found)
 
 
-def _version() -> bytes:
-    return str(schema.VERSION).encode()
+def _text(version: int) -> bytes:
+    return str(version).encode()
 
 
 def _table(cql: str) -> str:

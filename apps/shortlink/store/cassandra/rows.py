@@ -115,12 +115,16 @@ class Rows:
         """What one data centre has, the home if it can; it may be behind another."""
         return await self._both(self.seat, code, Level.LOCAL_QUORUM)
 
+    async def at(self, datacenter: str, code: str) -> Kept | None:
+        """What `datacenter` has by itself, fit or not. It is not waited for longer than TIMEOUT."""
+        return await self._both(self.sessions[datacenter], code, Level.LOCAL_QUORUM)
+
     async def read(self, code: str) -> Kept | None:
         """What the best data centre that answers has, for those who have time to wait."""
         failure = Unreachable(_NOBODY)
         for datacenter in self.places.readers():
             try:
-                return await self._at(datacenter, code)
+                return await self.at(datacenter, code)
             except Unreachable as error:
                 failure = error
         raise failure
@@ -150,7 +154,7 @@ class Rows:
         while True:
             if second is None and further:
                 datacenter = further.pop(0)
-                asked[asyncio.create_task(self._at(datacenter, code))] = datacenter
+                asked[asyncio.create_task(self.at(datacenter, code))] = datacenter
             done, _ = await asyncio.wait(
                 asked,
                 timeout=patient_until - now() if second else HEDGE if further else None,
@@ -195,9 +199,6 @@ class Rows:
         except StoreUnavailable:
             return False
         return True
-
-    async def _at(self, datacenter: str, code: str) -> Kept | None:
-        return await self._both(self.sessions[datacenter], code, Level.LOCAL_QUORUM)
 
     async def _both(self, session: Session, code: str, level: Level) -> Kept | None:
         if not in_slots(code):

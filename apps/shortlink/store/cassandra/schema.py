@@ -2,9 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-VERSION = 1
-"""Of the tables as a whole; a process refuses a keyspace of a newer one."""
-
 TABLES: Sequence[str] = (
     # LOCAL_SERIAL in the data centre of the slot's owner, for ever. Its rows never change.
     """CREATE TABLE IF NOT EXISTS {keyspace}.births (
@@ -22,7 +19,17 @@ TABLES: Sequence[str] = (
 )
 """Run each with `{keyspace}` filled in. A table has one serial level: a commit reaches other data
 centres as a plain write without its ballot, and a later change at another level can lose to it.
-Nothing expires by itself: the lifecycle alone removes a link."""
+Nothing expires by itself: the lifecycle alone removes a link. These are version 1."""
+
+MIGRATIONS: Sequence[str] = (
+    # What a claim of version 1 has no value for is as by default.
+    """ALTER TABLE {keyspace}.claims ADD IF NOT EXISTS (cluster text, uid text, retain boolean)""",
+)
+"""Step n brings version n to n + 1. Each may be run again, for it may have been cut off before its
+version was put on record; and processes of version n go on meanwhile."""
+
+VERSION = 1 + len(MIGRATIONS)
+"""Of the tables as a whole; a process refuses a keyspace of a newer one."""
 
 
 def keyspace_statement(keyspace: str, regions: Mapping[str, int]) -> str:

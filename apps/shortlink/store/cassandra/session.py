@@ -62,7 +62,7 @@ def refused(datacenter: str, statement: Statement, error: Exception) -> str:
     no reason not to ask another data centre."""
     return (
         f"{datacenter} can't run {statement.cql!r}: {error}; retry later, and if `shortlink"
-        " prepare` was never run, run it"
+        " prepare` of this release was never run, run it"
     )
 
 

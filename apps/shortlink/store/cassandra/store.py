@@ -1,7 +1,7 @@
 """The LinkStore on Cassandra: which rows a call reads and writes, where, and in which order."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from shortlink.clock import Clock
@@ -10,10 +10,11 @@ from shortlink.store.cassandra.claims import Claims
 from shortlink.store.cassandra.conditional import there
 from shortlink.store.cassandra.hints import Hints
 from shortlink.store.cassandra.outbox import Outbox
+from shortlink.store.cassandra.reach import together
 from shortlink.store.cassandra.rows import Rows, in_slots
 from shortlink.store.cassandra.session import Level, Session, Statement, Unreachable
 from shortlink.store.cassandra.topology import Topology
-from shortlink.store.port import Claim, Due, NotFoundHere, StoreUnavailable
+from shortlink.store.port import Claim, Due, NotFoundHere, StoreError, StoreUnavailable
 
 READ = 1.8
 """Seconds until a read of a link is given up, whatever number of data centres it asks."""
@@ -34,6 +35,7 @@ PER_SECOND, BURST = 50, 200
 """Unknown codes that may be asked beyond the region."""
 
 _SLOT_KEY = "slot_key"
+_POLICY = "policy/"
 _AT_ONCE = 32
 
 
@@ -89,22 +91,17 @@ class CassandraStore:
             Level.LOCAL_QUORUM,
             Level.SERIAL,
         )
+        self._replace = Statement(
+            f"UPDATE {table} SET value = ? WHERE name = ? IF EXISTS",
+            Level.LOCAL_QUORUM,
+            Level.SERIAL,
+        )
 
     # Links
 
     async def install(self, slot_key: bytes) -> bytes:
         # It never changes, so a copy found nearby is the one; a cut-off region can start.
-        if (kept := await self._slot_key(Level.LOCAL_QUORUM, self._rows.seat)) is not None:
-            return kept
-        async with self._writing():
-            session = self._rows.seat
-            _, held = await self._rows.conditional.write(
-                session,
-                self._install,
-                (_SLOT_KEY, slot_key),
-                there(lambda: self._slot_key(Level.SERIAL, session)),
-            )
-        return slot_key if held is None else held
+        return await self._install_once(_SLOT_KEY, slot_key)
 
     async def slots(self) -> Collection[int]:
         return await self._topology.slots()
@@ -168,6 +165,16 @@ class CassandraStore:
         _, kept = await self._rows.first(others, code)
         return None if kept is None else kept.link
 
+    async def views(self, code: str) -> Mapping[str, Link | StoreError | None]:
+        async def view(datacenter: str) -> tuple[str, Link | StoreError | None]:
+            try:
+                kept = await self._rows.at(datacenter, code)
+            except StoreError as error:
+                return datacenter, error
+            return datacenter, None if kept is None else kept.link
+
+        return dict(await together(map(view, self._rows.sessions)))
+
     async def by_owner(self, owner: str, after: str, limit: int) -> Sequence[Link]:
         links: list[Link] = []
         while len(links) < limit:
@@ -192,8 +199,46 @@ class CassandraStore:
             )
         return owner
 
-    async def _slot_key(self, level: Level, session: Session) -> bytes | None:
-        rows = await session.execute(Statement(self._installed, level), (_SLOT_KEY,))
+    # The installation
+
+    async def keep_policy(self, region: str, text: str) -> None:
+        name, value = f"{_POLICY}{region}", text.encode()
+        if await self._install_once(name, value) == value:
+            return
+        async with self._writing():
+            session = self._rows.seat
+            await self._rows.conditional.write(
+                session,
+                self._replace,
+                (value, name),
+                there(lambda: self._kept(Level.SERIAL, session, name)),
+            )
+
+    async def policies(self) -> Mapping[str, str]:
+        async def kept(region: str) -> tuple[str, bytes | None]:
+            name = f"{_POLICY}{region}"
+            return region, await self._kept(Level.LOCAL_QUORUM, self._rows.seat, name)
+
+        found = await together(map(kept, self._rows.sessions))
+        return {region: value.decode() for region, value in found if value is not None}
+
+    async def _install_once(self, name: str, value: bytes) -> bytes:
+        """Keep `value` if none is kept yet; the one in force."""
+        kept = await self._kept(Level.LOCAL_QUORUM, self._rows.seat, name)
+        if kept is not None:
+            return kept
+        async with self._writing():
+            session = self._rows.seat
+            _, held = await self._rows.conditional.write(
+                session,
+                self._install,
+                (name, value),
+                there(lambda: self._kept(Level.SERIAL, session, name)),
+            )
+        return value if held is None else held
+
+    async def _kept(self, level: Level, session: Session, name: str) -> bytes | None:
+        rows = await session.execute(Statement(self._installed, level), (name,))
         return bytes(rows[0][0]) if rows else None
 
     # Hints
