@@ -35,5 +35,6 @@ def linked(**changes: Any) -> Link:
     return a_link(claim=KEY, **changes)
 
 
-def claim_of(link: Link, key: str = KEY) -> Claim:
-    return Claim(key, link.code, link.generation, link.token)
+def claim_of(link: Link, key: str = KEY, **changes: Any) -> Claim:
+    """The claim that announced `link`."""
+    return replace(Claim(key, link.code, link.generation, link.token), **changes)

@@ -7,8 +7,9 @@ import structlog
 from shortlink.clock import Clock
 from shortlink.links.policy import SECOND
 from shortlink_operator.apply import Reconciler
+from shortlink_operator.desired import Desired
 from shortlink_operator.folder import ManifestFolder, Scan, read_regular
-from shortlink_operator.plan import HELD, Desired
+from shortlink_operator.plan import HELD
 
 log = structlog.get_logger()
 

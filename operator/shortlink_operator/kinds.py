@@ -20,11 +20,22 @@ API_VERSION: Final = f"{GROUP}/v1alpha1"
 KIND: Final = "ShortLink"
 NEVER: Final = "never"
 
+FINALIZER: Final = f"{GROUP}/link"
+TAKE_OVER: Final = f"{GROUP}/take-over"
+"""Names the cluster whose link this object is to take: the one that is home now."""
+ALLOW_DELETE: Final = f"{GROUP}/allow-delete"
+"""Lets the object's deletion go that the mass-deletion brake holds."""
+
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _NAMESPACE = re.compile(_LABEL)
 _MAX_NAME: Final = 253
 _MAX_NAMESPACE: Final = 63
+_ANNOTATIONS: Final[Mapping[str, tuple[re.Pattern[str], str]]] = {
+    TAKE_OVER: (re.compile(r"[a-z0-9][a-z0-9-]{0,62}"), "the name of the cluster in status.home"),
+    ALLOW_DELETE: (re.compile("true"), '"true"'),
+}
+"""Every annotation of this group, with the values that it can have, also in words."""
 _ERRORS_SHOWN: Final = 3
 
 
@@ -32,6 +43,9 @@ _ERRORS_SHOWN: Final = 3
 class ShortLink:
     """What an object asks for. `key` is `namespace/name`; `expires_at` is milliseconds, None
     for never, or KEEP for the policy's default; `code` is the alias, None to have one drawn.
+    `retain`: its link outlives it. `uid` tells it from others of its name, empty where there is
+    no API server. `home` is the cluster that its status last named, or empty; `take_over` names
+    the cluster whose link this one is to take, or is None.
     """
 
     key: str
@@ -44,6 +58,10 @@ class ShortLink:
     tags: tuple[str, ...]
     metadata: tuple[tuple[str, str], ...]
     take_back: bool
+    retain: bool = False
+    uid: str = ""
+    take_over: str | None = None
+    home: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +76,19 @@ class Unreadable:
     keys: frozenset[str] | None
 
 
-def _not_null(value: object) -> object:
+def not_null(value: object) -> object:
+    """Let an optional field be absent, but not empty. Raises PydanticCustomError."""
     if value is None:
         raise PydanticCustomError("null", "null")
     return value
 
 
-_Given = BeforeValidator(_not_null)  # an optional field may be absent, but not empty
+_Given = BeforeValidator(not_null)
 
 
-class _Model(BaseModel):
+class Model(BaseModel):
+    """What people write under `spec`: exact types, and no field that isn't there."""
+
     model_config = ConfigDict(extra="forbid", strict=True, alias_generator=to_camel)
 
 
@@ -80,27 +101,50 @@ class Metadata(BaseModel):
     namespace: str = "default"
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
+    uid: str = ""
 
 
-class Spec(_Model):
-    """What the link is to be. Values are checked further by the domain, for all doors alike."""
+class Spec(Model):
+    """What the link is to be."""
 
-    target: str = Field(description="where the link leads: an absolute http or https URL")
+    target: str = Field(
+        description="Where the link leads: an absolute http or https URL, not one of this"
+        " platform's own hosts."
+    )
     code: Annotated[str | None, _Given] = Field(
-        None, description="the alias, 3 to 20 of 0-9, A-Z, a-z; without it a code is drawn"
+        None,
+        description="The alias, 3 to 20 of 0-9, A-Z, a-z; without it a code is drawn. It can't"
+        " be changed, added or removed later.",
     )
     expires_at: Annotated[str | None, _Given] = Field(
-        None, description='RFC 3339 with an offset, or "never"; by default the policy\'s lifetime'
+        None,
+        description="When the link ends: an RFC 3339 time with an offset, as 2027-01-31T12:00:00Z,"
+        ' or "never". By default the lifetime of the LinkPolicy counts from its creation; a link'
+        " with redirectType 301 never ends.",
     )
     redirect_type: Literal[301, 302] = Field(
-        302, description="301 only for a link that never expires"
+        302,
+        description="The status that visitors get. 301 is permanent, browsers keep it: only for"
+        " a link that never expires.",
     )
-    tags: list[str] = Field([], description="for the owner's own use")
-    metadata: dict[str, str] = Field({}, description="for the owner's own use")
-    take_back: bool = Field(False, description="take a freed alias that was the owner's before")
+    tags: list[str] = Field([], description="Labels of the link, for the owner's own use.")
+    metadata: dict[str, str] = Field(
+        {}, description="Names and values about the link, for the owner's own use."
+    )
+    take_back: bool = Field(
+        False,
+        description="Take an alias that was this namespace's before and is free again, although"
+        " its old short links come alive with it.",
+    )
+    deletion_policy: Literal["Delete", "Retain"] = Field(
+        "Delete",
+        description="What happens to the link when this object is deleted. Delete: it ends, and"
+        " is restored when the object is made again within the grace. Retain: it goes on serving,"
+        " and the object, made again, takes it up.",
+    )
 
 
-class Manifest(_Model):
+class Manifest(Model):
     """A whole ShortLink object."""
 
     api_version: Literal["shortlink.platform/v1alpha1"]
@@ -131,12 +175,12 @@ def parse_manifest(document: object, where: str) -> ShortLink | Unreadable:
     try:
         manifest = Manifest.model_validate(document)
     except ValidationError as error:
-        told = [_told(entry) for entry in error.errors(include_url=False)]
-        more = f"; and {len(told) - _ERRORS_SHOWN} more" if len(told) > _ERRORS_SHOWN else ""
-        return Unreadable(where, "; ".join(told[:_ERRORS_SHOWN]) + more, keys)
+        return Unreadable(where, told(error, Spec), keys)
     if key is None:
         return Unreadable(where, _bad_name(manifest.metadata), None)
-    spec = manifest.spec
+    spec, annotations = manifest.spec, manifest.metadata.annotations or {}
+    if wrong := wrong_annotation(annotations):
+        return Unreadable(where, wrong, keys)
     expires_at = _expiry(spec.expires_at)
     if isinstance(expires_at, Refusal):
         return Unreadable(where, f"{expires_at.message}, or as {NEVER}", keys)
@@ -151,13 +195,47 @@ def parse_manifest(document: object, where: str) -> ShortLink | Unreadable:
         tags=tuple(spec.tags),
         metadata=as_metadata(spec.metadata),
         take_back=spec.take_back,
+        retain=spec.deletion_policy == "Retain",
+        uid=manifest.metadata.uid,
+        take_over=annotations.get(TAKE_OVER),
+        home=_home(manifest.status),
     )
 
 
+def _home(status: object) -> str:
+    home = status.get("home") if isinstance(status, Mapping) else None
+    return home if isinstance(home, str) else ""
+
+
+def wrong_annotation(annotations: Mapping[str, str]) -> str:
+    """What is wrong with the first annotation of this group that can't be followed, or nothing.
+
+    Others' annotations are theirs. An unknown one of ours asks for something that this version
+    can't do, perhaps for a link's safety: so it is never passed over.
+    """
+    for name, value in sorted(annotations.items()):
+        if not name.startswith(f"{GROUP}/"):
+            continue
+        where = f"metadata.annotations: {_shown(name)}"
+        if name not in _ANNOTATIONS:
+            known = " and ".join(_ANNOTATIONS)
+            return f"{where} is not known to this version; remove it, it knows {known}"
+        form, words = _ANNOTATIONS[name]
+        if not form.fullmatch(value):
+            return f"{where} is {_shown(value)}; make it {words}, or remove it"
+    return ""
+
+
+def told(error: ValidationError, spec: type[Model]) -> str:
+    """The first of what is wrong with a manifest of which `spec` is the model, in one line."""
+    fields = [field.alias or name for name, field in spec.model_fields.items()]
+    lines = [_told(entry, fields) for entry in error.errors(include_url=False)]
+    more = f"; and {len(lines) - _ERRORS_SHOWN} more" if len(lines) > _ERRORS_SHOWN else ""
+    return "; ".join(lines[:_ERRORS_SHOWN]) + more
+
+
 _BEGIN: Final = f"begin it with apiVersion: {API_VERSION} and kind: {KIND}"
-_FIELDS: Final = [
-    field.alias or name for model in (Manifest, Spec) for name, field in model.model_fields.items()
-]
+_FRAME: Final = [field.alias or name for name, field in Manifest.model_fields.items()]
 
 
 def _key(document: object) -> str | None:
@@ -198,16 +276,15 @@ def _expiry(text: str | None) -> int | Keep | Refusal | None:
     return None if text == NEVER else parse_instant(text, "spec.expiresAt")
 
 
-def _told(entry: Mapping[str, Any]) -> str:
+def _told(entry: Mapping[str, Any], fields: list[str]) -> str:
     loc, kind, value = entry["loc"], entry["type"], entry["input"]
     path = _path(loc)
     if kind == "missing":
         return f"{path} is missing; add it"
     if kind == "extra_forbidden":
-        near = difflib.get_close_matches(str(loc[-1]), _FIELDS, 1)
-        return f"{path} is not a field" + (
-            f"; did you mean {near[0]}?" if near else f"; the fields of spec are {_SPEC}"
-        )
+        near = difflib.get_close_matches(str(loc[-1]), [*_FRAME, *fields], 1)
+        hint = f"did you mean {near[0]}?" if near else f"the fields of spec are {', '.join(fields)}"
+        return f"{path} is not a field; {hint}"
     if value is None:
         return f"{path} is empty; give it a value or remove the line"
     if kind == "string_type" and isinstance(value, bool | int | float):
@@ -226,9 +303,6 @@ def _told(entry: Mapping[str, Any]) -> str:
     if kind == "literal_error":
         return f"{path} must be {entry['ctx']['expected']}, not {_shown(value)}"
     return f"{path}: {entry['msg']}"
-
-
-_SPEC: Final = ", ".join(field.alias or name for name, field in Spec.model_fields.items())
 
 
 def _path(loc: tuple[str | int, ...]) -> str:

@@ -1,13 +1,15 @@
-"""What has to be done so that links become what objects ask for: pure plans, no store, no Kopf.
+"""What has to be done so that a link becomes what its object asks for: pure, no store, no Kopf.
 
-`plan()` compares what is desired with what is observed and gives one action for each object;
-`apply.py` carries them out. Planning again after any crash goes on where it stopped, because
-each action is decided on what is stored, never on what was meant to be done before.
+`plan_object()` and `plan_gone()` compare what is desired with what is observed and give one
+action; `apply.py` carries it out. Planning again after any crash goes on where it stopped,
+because each action is decided on what is stored, never on what was meant to be done before.
+
+A claim says which cluster is home to an object. In every other cluster the object of the same
+namespace and name is a mirror: it tells how the link stands and writes nothing.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from shortlink.links.codes import LENGTH
 from shortlink.links.instants import format_instant
@@ -26,26 +28,27 @@ from shortlink.links.model import LIVE, Cause, Link, State
 from shortlink.links.policy import Policy
 from shortlink.links.refusal import Reason, Refusal
 from shortlink.store.port import Claim
-from shortlink_operator.kinds import ShortLink
+from shortlink_operator.kinds import ALLOW_DELETE, TAKE_OVER, ShortLink
 
-HELD = "DeletionHeld"
+HELD: Final = "DeletionHeld"
 """The reason of a `Rest` whose deletion waits for a person: the mass-deletion brake."""
 
+LET_GO: Final = frozenset({"Deleted", "Retained", "Gone"})
+"""The reasons of a `Rest` after which nothing holds an object that is being deleted."""
 
-@dataclass(frozen=True, slots=True)
-class Desired:
-    """The objects as they are now.
+RELEASE_IT: Final = f'; to let this deletion go, annotate the object with {ALLOW_DELETE}: "true"'
+"""What a held deletion's message ends with where there is an object to annotate."""
 
-    `kept`: keys of objects that exist but can't be read. `unsure`: something that can't be
-    read may hold any key. `missing`: the very place of the objects is gone. `released`:
-    namespaces whose held deletions a person has let go.
-    """
+_GONE: Final = (State.QUARANTINED, State.FREE)
 
-    objects: Mapping[str, ShortLink]
-    kept: frozenset[str] = frozenset()
-    unsure: bool = False
-    missing: bool = False
-    released: frozenset[str] = frozenset()
+_FIELDS: Final = {
+    "target": "spec.target",
+    "expires_at": "spec.expiresAt",
+    "permanent": "spec.redirectType",
+    "tags": "spec.tags",
+    "metadata": "spec.metadata",
+}
+"""What an edit can change, as a link and as an object call it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +61,7 @@ class Observed:
     @property
     def own(self) -> Link | None:
         """The link, if it is the one that this claim announced."""
-        link = self.link
-        if link is None or (link.generation, link.token) != (
-            self.claim.generation,
-            self.claim.token,
-        ):
-            return None
-        return link
+        return self.link if self.link is not None and announced(self.claim, self.link) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,95 +84,146 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Carry out `command` on the object's link."""
+    """Carry out `command` on the link as it was `seen`, under `claim`."""
 
     key: str
-    code: str
+    seen: Link
+    claim: Claim
     command: Command
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
-    """Give up a claim that holds nothing."""
+class Reclaim:
+    """Put `new` in the place of `claim`; None gives up a claim that holds nothing."""
 
     key: str
     claim: Claim
+    new: Claim | None
 
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Nothing to do; `reason` and `message` tell the object's owner how it stands."""
+    """Nothing to do; `reason` and `message` tell the object's owner how it stands.
+
+    `home` is the cluster that has the claim, empty where none has.
+    """
 
     key: str
     ready: bool
     reason: str
     message: str
     link: Link | None = None
+    home: str = ""
 
 
-Action = Birth | Resume | Change | Release | Rest
+Action = Birth | Resume | Change | Reclaim | Rest
 
 
-def plan(
-    desired: Desired, observed: Mapping[str, Observed], policy: Policy, now: int
-) -> list[Action]:
-    """One action for each object that exists or has a claim; deletions last."""
-    actions = [
-        plan_object(wanted, observed.get(key), policy, now)
-        for key, wanted in sorted(desired.objects.items())
-    ]
-    gone = sorted(observed.keys() - desired.objects.keys() - desired.kept)
-    return actions + _plan_gone(gone, desired, observed, policy, now)
-
-
-def plan_object(wanted: ShortLink, observed: Observed | None, policy: Policy, now: int) -> Action:
-    """What an object that exists needs."""
+def plan_object(
+    wanted: ShortLink,
+    observed: Observed | None,
+    cluster: str,
+    policy: Policy,
+    now: int,
+    *,
+    room: bool = True,
+) -> Action:
+    """What an object that exists in `cluster` needs; without `room` no link is made for it."""
     if observed is None:
-        return _birth(wanted, None, policy, now)
-    link = observed.own
+        # A mirror revives nothing, and remembers by its status that it is one.
+        if cluster and wanted.home not in ("", cluster, wanted.take_over):
+            message = f"cluster {wanted.home}, its home, has given up the link: apply"
+            return _home_deleted(wanted.key, message, wanted.home, None)
+        return _birth(wanted, None, policy, now, room)
+    claim, link = observed.claim, observed.own
+    if claim.cluster not in (cluster, wanted.take_over):
+        return _mirrored(wanted, observed, policy, now)
+    if link is None and not _open_to(observed, wanted):
+        return _birth(wanted, claim, policy, now, room)
+    mine = replace(claim, cluster=cluster, uid=wanted.uid, retain=wanted.retain)
+    if claim != mine:  # a rebuilt cluster, an object made again, a take-over, another policy
+        return Reclaim(wanted.key, claim, mine)
     if link is None:
-        return _unborn(wanted, observed, policy, now)
+        return Resume(wanted.key, wanted, claim)
     view = settled(link, policy, now)
-    over = view.expires_at is not None and view.cause is Cause.EXPIRED
-    expires_at = _expiry(wanted, link, policy)
-    if over and expires_at is not None and expires_at <= now:
-        return Rest(
-            wanted.key,
-            False,
-            "Expired",
-            f"{link.code} expired at {format_instant(expires_at)}; to bring it back, set"
-            " spec.expiresAt to a later time",
-            view,
-        )
-    if view.state in (State.QUARANTINED, State.FREE):
-        return _birth(wanted, observed.claim, policy, now)
-    if wanted.code != link.code and (link.custom or wanted.code is not None):
+    if late := _expired(wanted, link, claim, policy, now):
+        return late
+    if view.state in _GONE:
+        return _birth(wanted, claim, policy, now, room)
+    if _other_code(wanted, link):
         if view.cause is Cause.DELETED:  # an object that was deleted, and made again otherwise
-            return _birth(wanted, observed.claim, policy, now)
+            return _birth(wanted, claim, policy, now, room)
         asked = repr(wanted.code) if wanted.code else "none"
-        return _refused(
-            wanted.key,
-            Refusal(
-                Reason.CODE_CHANGED,
-                f"spec.code is {asked}, but this object's link has the code {link.code!r}, which"
-                " can't change: set it back, or delete the object and make another",
-                "spec.code",
-            ),
-            view,
+        message = (
+            f"spec.code is {asked}, but this object's link has the code {link.code!r}, which"
+            " can't change: set it back, or delete the object and make another"
         )
+        return Rest(wanted.key, False, Reason.CODE_CHANGED, message, view, claim.cluster)
     if view.state is State.TOMBSTONED:
         passed = link.expires_at is not None and link.expires_at <= now
-        back = Restore(actor(wanted.key), expires_at if passed else KEEP)
-        return _change(wanted.key, link, back, policy, now)
-    edit = Edit(
-        by=actor(wanted.key),
-        target=wanted.target,
-        expires_at=expires_at,
-        permanent=wanted.permanent,
-        tags=wanted.tags,
-        metadata=wanted.metadata,
+        expires_at = _expiry(wanted, link, policy) if passed else KEEP
+        return _change(claim, link, Restore(actor(wanted.key), expires_at), policy, now)
+    return _change(claim, link, _edit(wanted, link, policy), policy, now)
+
+
+def plan_gone(
+    key: str,
+    uid: str | None,
+    observed: Observed | None,
+    cluster: str,
+    policy: Policy,
+    now: int,
+    *,
+    retain: bool | None,
+    held: str,
+) -> Action:
+    """What an object needs that is being deleted in `cluster`, or that is gone.
+
+    `uid`: its own; None where there is only a claim, so that nobody knows. `retain`: what its
+    spec says; None where it can't be asked and the claim's word counts. `held`: why the brake
+    has its deletion wait, or nothing.
+    """
+    if observed is None:
+        return Rest(key, False, "Gone", "it has no link")
+    claim, link = observed.claim, observed.own
+    if claim.cluster != cluster:
+        message = f"the link stays as it is: cluster {claim.cluster} keeps it"
+        return Rest(key, False, "Gone", message, link, claim.cluster)
+    if uid is not None and claim.uid != uid:
+        message = "the link stays as it is: it belongs to another object of this name"
+        return Rest(key, False, "Gone", message, link, claim.cluster)
+    view = link and settled(link, policy, now)
+    if link is None or view is None or view.state in _GONE:
+        return Reclaim(key, claim, None)
+    if claim.retain if retain is None else retain:
+        if not claim.retain:  # else the claim, once its object is gone, would ask for the deletion
+            return Reclaim(key, claim, replace(claim, retain=True))
+        message = "the link outlives its object, which takes it up when it is made again"
+        return Rest(key, True, "Retained", message, view, claim.cluster)
+    if view.state not in LIVE:
+        return Rest(key, False, "Deleted", "deleted with its object", view, claim.cluster)
+    if held:
+        if uid:
+            held += RELEASE_IT
+        return Rest(key, True, HELD, held, view, claim.cluster)
+    return Change(key, link, claim, Delete(actor(key)))
+
+
+def orphaned(link: Link, claim: Claim | None) -> bool:
+    """Whether `link` lives for an object whose `claim` announced another, or is not there.
+
+    Only a claim that was read after the link tells: each is written before its link.
+    """
+    return (
+        link.state in LIVE
+        and link.claim is not None
+        and (claim is None or not announced(claim, link))
     )
-    return _change(wanted.key, link, edit, policy, now)
+
+
+def announced(claim: Claim, link: Link) -> bool:
+    """Whether `link` is the very one for which `claim` was written."""
+    return (claim.code, claim.generation, claim.token) == (link.code, link.generation, link.token)
 
 
 def actor(key: str) -> Actor:
@@ -199,20 +247,91 @@ def creation(wanted: ShortLink, code: str, token: str) -> Create:
     )
 
 
-def _unborn(wanted: ShortLink, observed: Observed, policy: Policy, now: int) -> Action:
-    claim, link = observed.claim, observed.link
-    open_to_us = link is None or link.generation < claim.generation
-    same_code = wanted.code == claim.code or (wanted.code is None and len(claim.code) == LENGTH)
-    if open_to_us and same_code:
-        return Resume(wanted.key, wanted, claim)
-    return _birth(wanted, claim, policy, now)
-
-
-def _birth(wanted: ShortLink, void: Claim | None, policy: Policy, now: int) -> Action:
+def _birth(wanted: ShortLink, void: Claim | None, policy: Policy, now: int, room: bool) -> Action:
+    home = "" if void is None else void.cluster
     trial = decide(None, creation(wanted, wanted.code or "", ""), policy, now)
     if isinstance(trial, Refusal):
-        return _refused(wanted.key, trial, None)
+        return Rest(wanted.key, False, trial.reason, trial.message, None, home)
+    if not room:
+        message = (
+            f"namespace {wanted.namespace} has as many links as its quota allows: delete some of"
+            " its objects, or have the quota raised in the LinkPolicy"
+        )
+        return Rest(wanted.key, False, "OverQuota", message, None, home)
     return Birth(wanted.key, wanted, void)
+
+
+def _open_to(observed: Observed, wanted: ShortLink) -> bool:
+    """Whether the link that the claim announced, and that is not there, can still be made."""
+    claim, link = observed.claim, observed.link
+    same_code = wanted.code == claim.code or (wanted.code is None and len(claim.code) == LENGTH)
+    return same_code and (link is None or link.generation < claim.generation)
+
+
+def _mirrored(wanted: ShortLink, observed: Observed, policy: Policy, now: int) -> Rest:
+    key, claim, link = wanted.key, observed.claim, observed.own
+    home = claim.cluster
+    take_over = _take_over(home)
+    if link is None:
+        message = (
+            f"cluster {home} has claimed the link for its own {key} and not made it yet: see how"
+            f" that object stands, or {take_over}"
+        )
+        return Rest(key, False, "WaitingForHome", message, None, home)
+    view = settled(link, policy, now)
+    if late := _expired(wanted, link, claim, policy, now):
+        return late
+    if view.state in _GONE or view.cause is Cause.DELETED:
+        message = f"{link.code} was {view.cause} with the object of its home, cluster {home}: apply"
+        return _home_deleted(key, message, home, view)
+    if _other_code(wanted, link):
+        differ = ["spec.code"]
+    elif view.state is State.TOMBSTONED:
+        differ = [_FIELDS["expires_at"]]
+    else:
+        step = decide(link, _edit(wanted, link, policy), policy, now)
+        if isinstance(step, Refusal):
+            return _refused(claim, step, link)
+        differ = [
+            name
+            for field, name in _FIELDS.items()
+            if getattr(step.link, field) != getattr(link, field)
+        ]
+    if not differ:
+        rest = _as_wanted(claim, link)
+        mirrored = replace(rest, reason="Mirrored", message=f"cluster {home} keeps the link")
+        return mirrored if rest.ready else rest
+    message = (
+        f"{link.code} differs in {', '.join(differ)}, and follows the object of its home, cluster"
+        f" {home}: make both objects alike, or {take_over}"
+    )
+    return Rest(key, False, "SpecDiffers", message, view, home)
+
+
+def _home_deleted(key: str, what: str, home: str, link: Link | None) -> Rest:
+    message = f"{what} {key} there again, or {_take_over(home)}"
+    return Rest(key, False, "HomeDeleted", message, link, home)
+
+
+def _take_over(home: str) -> str:
+    return f"take it over: annotate this object with {TAKE_OVER}: {home}"
+
+
+def _expired(wanted: ShortLink, link: Link, claim: Claim, policy: Policy, now: int) -> Rest | None:
+    view = settled(link, policy, now)
+    expires_at = _expiry(wanted, link, policy)
+    over = view.expires_at is not None and view.cause is Cause.EXPIRED
+    if not over or expires_at is None or expires_at > now:
+        return None
+    message = (
+        f"{link.code} expired at {format_instant(expires_at)}; to bring it back, set"
+        " spec.expiresAt to a later time"
+    )
+    return Rest(wanted.key, False, "Expired", message, view, claim.cluster)
+
+
+def _other_code(wanted: ShortLink, link: Link) -> bool:
+    return wanted.code != link.code and (link.custom or wanted.code is not None)
 
 
 def _expiry(wanted: ShortLink, link: Link, policy: Policy) -> int | None:
@@ -221,85 +340,30 @@ def _expiry(wanted: ShortLink, link: Link, policy: Policy) -> int | None:
     return None if wanted.permanent else link.created_at + policy.default_ttl
 
 
-def _change(key: str, link: Link, command: Command, policy: Policy, now: int) -> Action:
+def _edit(wanted: ShortLink, link: Link, policy: Policy) -> Edit:
+    return Edit(
+        by=actor(wanted.key),
+        target=wanted.target,
+        expires_at=_expiry(wanted, link, policy),
+        permanent=wanted.permanent,
+        tags=wanted.tags,
+        metadata=wanted.metadata,
+    )
+
+
+def _change(claim: Claim, link: Link, command: Command, policy: Policy, now: int) -> Change | Rest:
     step = decide(link, command, policy, now)
     if isinstance(step, Refusal):
-        return _refused(key, step, link)
-    if step.link != link:
-        return Change(key, link.code, command)
+        return _refused(claim, step, link)
+    return Change(claim.key, link, claim, command) if step.link != link else _as_wanted(claim, link)
+
+
+def _refused(claim: Claim, refusal: Refusal, link: Link) -> Rest:
+    return Rest(claim.key, False, refusal.reason, refusal.message, link, claim.cluster)
+
+
+def _as_wanted(claim: Claim, link: Link) -> Rest:
     if link.state is State.DISABLED:
-        return Rest(key, False, "Disabled", f"an administrator disabled it: {link.disabled}", link)
-    return Rest(key, True, "Ready", "", link)
-
-
-def _refused(key: str, refusal: Refusal, link: Link | None) -> Rest:
-    return Rest(key, False, refusal.reason, refusal.message, link)
-
-
-def _plan_gone(
-    gone: Iterable[str],
-    desired: Desired,
-    observed: Mapping[str, Observed],
-    policy: Policy,
-    now: int,
-) -> list[Action]:
-    actions: list[Action] = []
-    deletions: dict[str, list[tuple[str, Link]]] = defaultdict(list)
-    for key in gone:
-        link = observed[key].own
-        view = link and settled(link, policy, now)
-        if view is None or view.state in (State.QUARANTINED, State.FREE):
-            actions.append(Release(key, observed[key].claim))
-        elif view.state in LIVE:
-            deletions[key.partition("/")[0]].append((key, view))
-        else:
-            actions.append(Rest(key, False, "Deleted", "deleted with its object", view))
-    emptied = not desired.objects and not desired.kept and sum(map(len, deletions.values())) > 1
-    for namespace, links in deletions.items():
-        held = _held(namespace, len(links), emptied, desired, observed, policy, now)
-        for key, link in links:
-            actions.append(
-                Rest(key, True, HELD, held, link)
-                if held
-                else Change(key, link.code, Delete(actor(key)))
-            )
-    return actions
-
-
-def _held(
-    namespace: str,
-    count: int,
-    emptied: bool,
-    desired: Desired,
-    observed: Mapping[str, Observed],
-    policy: Policy,
-    now: int,
-) -> str:
-    """Why these deletions have to wait, or nothing: the mass-deletion brake."""
-    if desired.unsure:
-        return "a file that can't be read may hold the object; mend or remove that file first"
-    if namespace in desired.released:
-        return ""
-    if desired.missing:
-        return "the place of the manifests is gone"
-    if emptied:
-        return "all manifests are gone at once"
-    links = [
-        one.own
-        for key, one in observed.items()
-        if one.own is not None and key.startswith(f"{namespace}/")
-    ]
-    recent = sum(
-        link.cause is Cause.DELETED
-        and link.tombstoned_at is not None
-        and link.tombstoned_at > now - policy.brake_window
-        for link in links
-    )
-    live = sum(settled(link, policy, now).state in LIVE for link in links)
-    going = count + recent
-    if going > policy.brake_links and going > policy.brake_share * (live + recent):
-        return (
-            f"{going} of {live + recent} links of the namespace would go within"
-            f" {policy.brake_window // 1000} s"
-        )
-    return ""
+        message = f"an administrator disabled it: {link.disabled}"
+        return Rest(claim.key, False, "Disabled", message, link, claim.cluster)
+    return Rest(claim.key, True, "Ready", "", link, claim.cluster)

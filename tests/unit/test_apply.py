@@ -12,8 +12,8 @@ from shortlink.links.refusal import Reason
 from shortlink.management import ATTEMPTS, CodesExhausted
 from shortlink.store.port import Claim, StoreUnavailable
 from shortlink_operator.apply import Reconciler
+from shortlink_operator.desired import Desired
 from shortlink_operator.kinds import ShortLink
-from shortlink_operator.plan import Desired
 from tests.fakes import Crash, FailsAt, Gate, MemoryStore
 from tests.objects import KEY, an_object, claim_of, linked
 from tests.samples import NOW, a_link

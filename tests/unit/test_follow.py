@@ -41,14 +41,18 @@ class Rig:
         )
 
     def write(
-        self, name: str, namespace: str = "ann", target: str = "https://example.com/"
+        self,
+        name: str,
+        namespace: str = "ann",
+        target: str = "https://example.com/",
+        **spec: str,
     ) -> Path:
         path = self.folder / f"{namespace}-{name}.yaml"
         manifest = {
             "apiVersion": "shortlink.platform/v1alpha1",
             "kind": "ShortLink",
             "metadata": {"name": name, "namespace": namespace},
-            "spec": {"target": target, "code": name},
+            "spec": {"target": target, "code": name, **spec},
         }
         path.write_text(json.dumps(manifest))
         return path
@@ -179,11 +183,11 @@ async def test_T2_a_pass_that_failed_is_repeated_at_the_next_look(rig: Rig) -> N
 
 async def test_T2_a_pass_that_failed_after_one_that_went_well_is_repeated_too(rig: Rig) -> None:
     rig.write("promo")
-    gate = FailsAt(7, False, StoreUnavailable("lost"))
+    gate = FailsAt(5, False, StoreUnavailable("lost"))
     rig.start(gate)
     await rig.look(2)
     assert rig.live() == {"promo"}
-    assert len(gate.calls) == 6
+    assert len(gate.calls) == 4
     rig.write("promo", target="https://example.com/2")
     with pytest.raises(StoreUnavailable):
         await rig.look()
@@ -227,6 +231,41 @@ async def test_T2_an_unreadable_file_keeps_its_links_and_the_others_go_on(rig: R
     await rig.look(3)
     assert rig.live() == {"promo", "other"}
     assert rig.held() == set()
+
+
+# Links that outlive their objects
+
+
+async def test_T2_a_retained_link_outlives_its_manifest_and_is_taken_up_by_it_again(
+    braked: Rig,
+) -> None:
+    """No brake holds what is deleted for nobody, and no full pass forgets what the spec said."""
+    braked.write("stays")
+    path = braked.write("promo", deletionPolicy="Retain")
+    await braked.look(2)
+    path.unlink()
+    for _ in range(3):
+        await braked.look(2)
+        assert braked.reconciler.outcomes["ann/promo"].reason == "Retained"
+        assert (braked.live(), braked.held()) == ({"promo", "stays"}, set())
+        braked.start()
+        braked.world.clock.advance(10 * SECOND)
+    braked.write("promo", target="https://example.com/2")
+    await braked.look(2)
+    assert braked.world.link("promo").target == "https://example.com/2"
+    assert braked.world.told("promo") == ["created", "edited"]
+
+
+async def test_T2_a_manifest_may_change_its_mind_about_retaining(rig: Rig) -> None:
+    rig.write("stays")
+    path = rig.write("promo")
+    for policy in ("Retain", "Delete"):
+        rig.write("promo", deletionPolicy=policy)
+        await rig.look(2)
+        assert rig.world.kept.claims["ann/promo"].retain is (policy == "Retain")
+    path.unlink()
+    await rig.look(2)
+    assert rig.live() == {"stays"}
 
 
 # Letting held deletions go

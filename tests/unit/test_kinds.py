@@ -17,6 +17,11 @@ def spec(fields: str) -> str:
     return f"{HEAD}spec: {{{fields}}}\n"
 
 
+def annotated(name: str, value: str) -> str:
+    annotations = f"annotations: {{shortlink.platform/{name}: {value}}}"
+    return spec("target: t").replace("name: home", f"name: home, {annotations}")
+
+
 def read(text: str, where: str = "a.yaml") -> ShortLink | Unreadable:
     (document,) = documents(text, as_json=False)
     return parse_manifest(document, where)
@@ -46,6 +51,9 @@ metadata:
   namespace: team-a
   labels: {app: shop}
   annotations:
+    kubectl.kubernetes.io/last-applied-configuration: "{}"
+    shortlink.platform/take-over: eu-west-1
+    shortlink.platform/allow-delete: "true"
   uid: 8d5a0b7e
   resourceVersion: "12"
   generation: 3
@@ -60,6 +68,7 @@ spec:
   tags: [sale, "2026"]
   metadata: {b: "2", a: "1"}
   takeBack: true
+  deletionPolicy: Retain
 status: {conditions: [{type: Ready}]}
 """
     assert read(text) == ShortLink(
@@ -73,6 +82,9 @@ status: {conditions: [{type: Ready}]}
         tags=("sale", "2026"),
         metadata=(("a", "1"), ("b", "2")),
         take_back=True,
+        retain=True,
+        uid="8d5a0b7e",
+        take_over="eu-west-1",
     )
 
 
@@ -87,6 +99,8 @@ status: {conditions: [{type: Ready}]}
         ("code: ''", "code", ""),  # the domain refuses it, as at every door
         ("code: 1e3", "code", "1e3"),
         ("tags: []", "tags", ()),
+        ("deletionPolicy: Delete", "retain", False),
+        ("deletionPolicy: Retain", "retain", True),
     ],
 )
 def test_values(fields: str, attribute: str, value: object) -> None:
@@ -123,6 +137,16 @@ BAD = [
     (spec("target: t, redirectType: '302'"), "must be 301 or 302, not '302'", HOME),
     (spec("target: t, redirectType: 307"), "must be 301 or 302, not 307", HOME),
     (spec("target: t, redirectType: true"), "must be 301 or 302, not True", HOME),
+    (spec("target: t, deletionPolicy: Keep"), "must be 'Delete' or 'Retain', not 'Keep'", HOME),
+    (spec("target: t, deletionPolicy: "), "spec.deletionPolicy is empty", HOME),
+    # annotations of this group
+    (annotated("later", "'x'"), "'shortlink.platform/later' is not known to this version", HOME),
+    (annotated("later", "'x'"), "it knows shortlink.platform/take-over and short", HOME),
+    (annotated("take-over", "'EU West'"), "is 'EU West'; make it the name of the cluster", HOME),
+    (annotated("take-over", "''"), "is ''; make it the name of the cluster", HOME),
+    (annotated("allow-delete", "'yes'"), "is 'yes'; make it \"true\", or remove it", HOME),
+    (annotated("allow-delete", "'true or so'"), "is 'true or so'; make it", HOME),
+    (annotated("allow-delete", "true"), "reads as the boolean true in YAML; put the", HOME),
     # times
     (spec("target: t, expiresAt: soon"), "'soon' is not an RFC 3339 time", HOME),
     (spec("target: t, expiresAt: soon"), "or as never", HOME),
@@ -200,3 +224,20 @@ def test_only_an_object_that_is_clearly_for_others_is_foreign(
     document: Any, kind: str | None
 ) -> None:
     assert foreign(document) == kind
+
+
+@pytest.mark.parametrize(
+    ("status", "home"),
+    [(None, ""), ({}, ""), ({"home": "away"}, "away"), ({"home": 1}, ""), ("odd", "")],
+)
+def test_T2_the_home_that_a_status_last_named_is_known(status: Any, home: str) -> None:
+    document = {
+        "apiVersion": "shortlink.platform/v1alpha1",
+        "kind": "ShortLink",
+        "metadata": {"name": "promo"},
+        "spec": {"target": "https://example.com/"},
+        "status": status,
+    }
+    got = parse_manifest(document, "a.yaml")
+    assert isinstance(got, ShortLink)
+    assert got.home == home

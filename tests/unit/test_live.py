@@ -15,7 +15,7 @@ from shortlink.demo.live import Screen
 from shortlink.links.lifecycle import Delete, Disable
 from shortlink.links.policy import DAY, HOUR
 from shortlink.redirect.counters import Clicks
-from shortlink.store.port import StoreUnavailable
+from shortlink.store.port import Claim, StoreUnavailable
 from shortlink_operator.apply import Reconciler
 from shortlink_operator.folder import ManifestFolder
 from shortlink_operator.follow import Follower
@@ -124,6 +124,13 @@ async def test_a_row_tells_all_of_a_link(rig: Rig) -> None:
     assert row(lines, "bad")[2] == "disabled"
     assert row(lines, "gone")[2] == "tombstoned"
     assert lines.index(next(line for line in lines if " gone " in line)) == len(lines) - 2
+
+
+async def test_what_ended_with_its_object_is_no_problem(rig: Rig) -> None:
+    rig.world.kept.claims["ann/gone"] = Claim("ann/gone", "gone", 1, "t1")
+    await rig.look(2)
+    assert rig.platform.reconciler.outcomes["ann/gone"].reason == "Gone"
+    assert not [line for line in await rig.shown() if line.startswith("!")]
 
 
 async def test_problems_come_before_the_links(rig: Rig) -> None:

@@ -6,23 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shortlink.links.lifecycle import KEEP, Delete, Edit, Restore, Transition, decide
+from shortlink.links.lifecycle import KEEP, Command, Delete, Edit, Restore, Transition, decide
 from shortlink.links.model import Cause, Link, State
 from shortlink.links.policy import DAY, YEAR
 from shortlink.links.refusal import Reason
 from shortlink.store.port import Claim
+from shortlink_operator.desired import Desired, plan
 from shortlink_operator.kinds import ShortLink
 from shortlink_operator.plan import (
     Action,
     Birth,
     Change,
-    Desired,
     Observed,
-    Release,
+    Reclaim,
     Rest,
     Resume,
     creation,
-    plan,
 )
 from tests.objects import BY, KEY, an_object, claim_of, linked
 from tests.samples import NOW, POLICY, TARGET, a_link
@@ -40,6 +39,10 @@ def planned(wanted: ShortLink | None, observed: Observed | None) -> Action:
 
 def plan_for(wanted: ShortLink | None, link: Link) -> Action:
     return planned(wanted, Observed(claim_of(link), link))
+
+
+def change(link: Link, command: Command) -> Change:
+    return Change(KEY, link, claim_of(link), command)
 
 
 def rest(action: Action) -> tuple[bool, str]:
@@ -97,7 +100,7 @@ def test_T2_drift_is_mended_whichever_side_it_came_from(drift: dict[str, Any]) -
         action = plan_for(wanted, link)
         assert isinstance(action, Change)
         assert isinstance(action.command, Edit)
-        assert (action.key, action.code, action.command.by) == (KEY, "promo", BY)
+        assert (action.key, action.seen, action.command.by) == (KEY, link, BY)
         mended = decide(link, action.command, POLICY, NOW)
         assert isinstance(mended, Transition)
         assert rest(plan_for(wanted, mended.link)) == (True, "Ready")
@@ -212,11 +215,12 @@ def test_L1_an_expired_objects_link_stays_expired_and_it_says_how_to_go_on(swept
 def test_L2_a_later_expiry_brings_an_expired_link_back(swept: bool, expires_at: int | None) -> None:
     link = linked(**LAPSED) if swept else linked(expires_at=NOW - DAY)
     action = plan_for(an_object(expires_at=expires_at), link)
-    assert action == Change(KEY, "promo", Restore(BY, expires_at))
+    assert action == change(link, Restore(BY, expires_at))
 
 
 def test_L2_an_object_applied_again_within_the_grace_is_restored() -> None:
-    assert plan_for(an_object(), linked(**GONE)) == Change(KEY, "promo", Restore(BY))
+    link = linked(**GONE)
+    assert plan_for(an_object(), link) == change(link, Restore(BY))
 
 
 def test_L2_a_restore_and_an_edit_come_one_after_the_other() -> None:
@@ -236,7 +240,7 @@ def test_L2_a_tombstone_whose_expiry_has_passed_since_is_restored_with_the_new_o
     """Deleted before it would have expired; so `Restore` has to bring the expiry along."""
     link = linked(**GONE | {"expires_at": NOW - 1})
     action = plan_for(an_object(expires_at=NOW + DAY), link)
-    assert action == Change(KEY, "promo", Restore(BY, NOW + DAY))
+    assert action == change(link, Restore(BY, NOW + DAY))
     late = plan_for(an_object(expires_at=NOW - 1), link)
     assert rest(late) == (False, Reason.EXPIRY_IN_PAST)
 
@@ -257,9 +261,9 @@ def test_W4_an_object_without_expiry_is_not_born_again_when_its_link_ran_out() -
 
 
 def test_T2_when_an_object_goes_its_link_is_deleted() -> None:
-    assert plan_for(None, linked()) == Change(KEY, "promo", Delete(BY))
+    assert plan_for(None, linked()) == change(linked(), Delete(BY))
     banned = linked(state=State.DISABLED, disabled="spam")
-    assert plan_for(None, banned) == Change(KEY, "promo", Delete(BY))
+    assert plan_for(None, banned) == change(banned, Delete(BY))
 
 
 @pytest.mark.parametrize("link", [linked(**GONE), linked(**LAPSED), linked(expires_at=NOW - 1)])
@@ -272,7 +276,7 @@ def test_L2_a_tombstone_keeps_its_claim_so_that_its_object_can_come_back(link: L
 )
 def test_T2_a_claim_that_holds_nothing_is_released(link: Link | None) -> None:
     claim = Claim(KEY, "promo", 1, "t1")
-    assert planned(None, Observed(claim, link)) == Release(KEY, claim)
+    assert planned(None, Observed(claim, link)) == Reclaim(KEY, claim, None)
 
 
 def test_T2_what_exists_but_cannot_be_read_is_left_alone() -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from shortlink.links.lifecycle import Delete
 from shortlink.links.model import Cause, State
-from shortlink_operator.plan import Change, Desired, Observed, Rest, plan
+from shortlink_operator.desired import Desired, plan
+from shortlink_operator.plan import Change, Observed, Rest
 from tests.objects import an_object, claim_of
 from tests.samples import NOW, POLICY, a_link
 
@@ -72,7 +73,7 @@ def test_T2_many_deletions_at_once_wait_for_a_person(
     done, waiting = verdicts(namespace_of(live, recent, earlier), gone)
     assert (len(done), len(waiting)) == ((0, gone) if held else (gone, 0))
     if held:
-        assert f"{gone + recent} of {live + recent} links of the namespace" in waiting[0].message
+        assert f"{gone + recent} of {live + recent} links of namespace ann" in waiting[0].message
 
 
 def test_T2_each_namespace_has_its_own_brake() -> None:

@@ -14,7 +14,7 @@ from shortlink.links.lifecycle import shown_state
 from shortlink.links.model import LIVE, Link
 from shortlink.why import span
 from shortlink_operator.follow import RELEASE_FILE
-from shortlink_operator.plan import HELD
+from shortlink_operator.plan import HELD, LET_GO
 
 _CLAIMS = 200
 _ROWS = 40
@@ -98,7 +98,7 @@ class Screen:
                 f" To let them go: echo {namespace} > {folder}/{RELEASE_FILE}"
             )
         for one in outcomes:
-            if not one.ready and one.reason != "Deleted":
+            if not one.ready and one.reason not in LET_GO:
                 yield f"{one.key}: {one.reason}: {one.message}"
         if scan is not None:
             yield from (f"{folder}/{note}" for note in scan.notes)
