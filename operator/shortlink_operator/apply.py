@@ -28,6 +28,7 @@ from shortlink_operator.plan import (
     creation,
     plan_gone,
     plan_object,
+    told,
 )
 
 log = structlog.get_logger()
@@ -266,7 +267,7 @@ class Reconciler:
 
 
 def _refused(action: Action, refused: Refused) -> Rest:
-    reason, message = refused.refusal.reason, refused.refusal.message
+    reason, message = refused.refusal.reason, told(refused.refusal)
     if isinstance(action, Change):
         return Rest(action.key, False, reason, message, action.seen, action.claim.cluster)
     return Rest(action.key, False, reason, message)

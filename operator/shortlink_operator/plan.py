@@ -50,6 +50,9 @@ _FIELDS: Final = {
 }
 """What an edit can change, as a link and as an object call it."""
 
+_WHERE: Final = _FIELDS | {"alias": "spec.code", "redirect_type": "spec.redirectType"}
+"""What a refusal is about, as an object calls it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Observed:
@@ -226,6 +229,12 @@ def announced(claim: Claim, link: Link) -> bool:
     return (claim.code, claim.generation, claim.token) == (link.code, link.generation, link.token)
 
 
+def told(refusal: Refusal) -> str:
+    """A refusal's message, with the field of the object that it is about."""
+    where = _WHERE.get(refusal.field)
+    return f"{where}: {refusal.message}" if where else refusal.message
+
+
 def actor(key: str) -> Actor:
     """Who an object acts as: its namespace owns its links."""
     return Actor(owner=key.partition("/")[0], claim=key)
@@ -251,7 +260,7 @@ def _birth(wanted: ShortLink, void: Claim | None, policy: Policy, now: int, room
     home = "" if void is None else void.cluster
     trial = decide(None, creation(wanted, wanted.code or "", ""), policy, now)
     if isinstance(trial, Refusal):
-        return Rest(wanted.key, False, trial.reason, trial.message, None, home)
+        return Rest(wanted.key, False, trial.reason, told(trial), None, home)
     if not room:
         message = (
             f"namespace {wanted.namespace} has as many links as its quota allows: delete some of"
@@ -359,7 +368,7 @@ def _change(claim: Claim, link: Link, command: Command, policy: Policy, now: int
 
 
 def _refused(claim: Claim, refusal: Refusal, link: Link) -> Rest:
-    return Rest(claim.key, False, refusal.reason, refusal.message, link, claim.cluster)
+    return Rest(claim.key, False, refusal.reason, told(refusal), link, claim.cluster)
 
 
 def _as_wanted(claim: Claim, link: Link) -> Rest:

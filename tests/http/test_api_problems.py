@@ -86,7 +86,7 @@ BAD_BODIES = [
     (_with(expires_at="2027-02-30T00:00:00Z"), "InvalidTime", "expires_at", "no real time"),
     (_with(expires_at="2027-02-01T00:00:00"), "InvalidTime", "expires_at", "offset"),
     (_with(expires_at="9999-12-31T23:59:59-11:00"), "InvalidTime", "expires_at", "no real time"),
-    (_with(expires_at="2026-12-31T23:59:59Z"), "ExpiryInPast", "expires_at", "not after now"),
+    (_with(expires_at="2026-12-31T23:59:59Z"), "ExpiryInPast", "expires_at", "has passed"),
 ]
 
 

@@ -144,7 +144,7 @@ async def test_problems_come_before_the_links(rig: Rig) -> None:
     folder = rig.settings.folder
     assert lines[0] == "! sweep: no room on the disk"
     assert lines[1].startswith(f"! {folder}/broken.yaml: is not readable YAML: line 2")
-    assert lines[2].startswith("! ann/taken: Taken: fine is taken")
+    assert lines[2].startswith("! ann/taken: Taken: spec.code: fine is taken")
     assert (
         lines[3] == f"! {folder}/map.yaml: kind 'ConfigMap' is not for this platform; passed over"
     )

@@ -291,8 +291,7 @@ def _bad_expiry(link: Link, now: int) -> Refusal | None:
     if link.expires_at <= now:
         return Refusal(
             Reason.EXPIRY_IN_PAST,
-            f"expires_at {_written(link.expires_at)} is not after now ({_written(now)});"
-            " give a later time",
+            f"expires_at {_written(link.expires_at)} has passed; give a later time",
             "expires_at",
         )
     if link.permanent:
