@@ -7,7 +7,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check parts up down status logs test-real drill bench prove lock clean python run-set dev-set
+.PHONY: help demo test check parts up down status logs crds test-real drill bench prove lock clean python run-set dev-set
 
 help:  ## List these targets
 	@$(PYTHON) -c 'import re; [print("make %-9s %s" % line) for line in re.findall(r"^([\w-]+):.*?## (.*)$$", open("Makefile").read(), re.M)]'
@@ -39,6 +39,9 @@ status: dev-set  ## Show what runs where in the three regions
 
 logs: dev-set  ## Show a region's logs: make logs R=us-east-1 [C=kubelet]
 	@$(BIN)/python -m local logs $(R) $(C)
+
+crds: dev-set  ## Write operator/crds/ anew, after a change in the operator's kinds
+	$(BIN)/python -m shortlink_operator.crds
 
 # The second driver keeps the same contract; the platform is taken down last, to see what it leaves.
 # A test's time has its fixtures' in it, such as making and dropping a keyspace in three regions.

@@ -16,14 +16,11 @@ from pathlib import Path
 from local.parts import Parts, find
 from local.problem import Problem
 from local.pulumi.engine import Engine, open_engine
-from local.regions.cluster import DEPLOYMENTS, NAMESPACE, generations
-from local.regions.commands import attempt
+from local.regions.cluster import await_deployments, generations
 from local.regions.layout import CHECKOUT, NODE_PORTS, REGIONS, STATE, Region
 from local.regions.processes import Say
 
 FOLDER = STATE / "pulumi"
-
-ROLLOUT = 120.0  # seconds for one Deployment's pods to be available
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,9 @@ class Inputs:
     def digest(self, below: str) -> str:
         """Changes with configuration and program, and with the digest of the layer `below`."""
         content: list[object] = [below, self.plain, self.secret]
-        for path in sorted([CHECKOUT / "Pulumi.yaml", *(CHECKOUT / "stacks").rglob("*.py")]):
+        kinds = (CHECKOUT / "operator" / "crds").glob("*.yaml")
+        program = (CHECKOUT / "stacks").rglob("*.py")
+        for path in sorted([CHECKOUT / "Pulumi.yaml", *kinds, *program]):
             content.append({str(path): path.read_text(encoding="utf-8")})
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -60,8 +59,7 @@ def deploy(
     engine = open_engine(parts, folder)
 
     def region_up(region: Region) -> None:
-        kubeconfig = clusters[region.name]
-        text = kubeconfig.read_text(encoding="utf-8")
+        text = clusters[region.name].read_text(encoding="utf-8")
         digest = ""
         for inputs in (platform_inputs(region, text, keys), apps_inputs(region, text, image)):
             began = time.monotonic()
@@ -73,7 +71,8 @@ def deploy(
             marker.unlink(missing_ok=True)
             _up(engine, inputs)
             if is_apps:
-                _await_rollouts(parts.program("kubectl"), kubeconfig, region)
+                # The API server itself is asked, for the provider may be early to call it done.
+                await_deployments(region)
             marker.write_text(_state(region, digest, is_apps))
             say(f"{inputs.stack}: deployed, {time.monotonic() - began:.0f} s")
 
@@ -122,23 +121,6 @@ def _up(engine: Engine, inputs: Inputs) -> None:
         engine.run(stack, "config", "set", "--secret", key, given=value)
     # A cluster that was wiped, or changed by hand, is not what the state says.
     engine.run(stack, "up", "--yes", "--skip-preview", "--refresh")
-
-
-def _await_rollouts(kubectl: Path, kubeconfig: Path, region: Region) -> None:
-    """Ask the API server itself, for the provider may call a rollout done before it is."""
-    for name in DEPLOYMENTS:
-        done = attempt(
-            *(kubectl, f"--kubeconfig={kubeconfig}", f"--namespace={NAMESPACE}"),
-            *("rollout", "status", f"deployment/{name}", f"--timeout={ROLLOUT:g}s"),
-            seconds=ROLLOUT + 30.0,
-        )
-        if done.returncode != 0:
-            said = (done.stderr or done.stdout).strip().splitlines()[-1:]
-            raise Problem(
-                f"{region.name}: {name} is not up: {' '.join(said)}: see `make logs"
-                f" R={region.name}`, and kubectl --context {region.context} -n {NAMESPACE}"
-                f" describe pods -l app.kubernetes.io/name={name}"
-            )
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from local.regions import health, pki
 from local.regions.layout import NODE_PORTS, ClusterNode, Region
 
 NAMESPACE = "shortlink"
-DEPLOYMENTS = ("redirect", "api", "worker")
+DEPLOYMENTS = ("redirect", "api", "operator")
 
 
 class Unanswered(Exception):
@@ -51,7 +51,11 @@ def _await(region: Region, states: Callable[[], dict[str, str | None]], seconds:
     while wrong := {name: reason for name, reason in states().items() if reason is not None}:
         if time.monotonic() > end:
             said = "; ".join(f"{name}: {reason}" for name, reason in wrong.items())
-            raise Problem(f"{region.name} is not ready after {seconds:g} s: {said}")
+            raise Problem(
+                f"{region.name} is not ready after {seconds:g} s: {said}: see `make logs"
+                f" R={region.name}`, and kubectl --context {region.context} -n {NAMESPACE}"
+                " describe pods"
+            )
         time.sleep(0.2)
 
 

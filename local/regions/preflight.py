@@ -14,7 +14,7 @@ from local.regions import cgroups, owner
 from local.regions.commands import run
 from local.regions.layout import BRIDGE, CHECKOUT, NETWORK
 
-MEMORY = 6 << 30
+MEMORY = 7 << 30
 DISK = 10 * 10**9
 TOOLS = ("ip", "nsenter", "nft", "setpriv", "prlimit", "mount", "umount")
 

@@ -23,8 +23,8 @@ class TenancyArgs:
 class Tenancy(pulumi.ComponentResource):
     """A namespace that refuses pods which are not restricted, and an account for each service.
 
-    The accounts have no permission at all and their pods no token, for no service asks anything
-    of the API server. One that does gets a Role with its verbs spelled out.
+    No pod gets a token by its account alone: the one service that asks things of the API server
+    says so itself, and what it may ask is spelled out in `permissions`.
     """
 
     def __init__(self, name: str, args: TenancyArgs, opts: pulumi.ResourceOptions) -> None:

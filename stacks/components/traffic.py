@@ -14,7 +14,7 @@ from pulumi_kubernetes.networking.v1 import (
     NetworkPolicySpecArgs,
 )
 
-from stacks.services import Service, labels
+from stacks.services import API_SERVER, Service, labels
 
 _DNS = (
     NetworkPolicyPortArgs(port=53, protocol="UDP"),
@@ -40,9 +40,9 @@ class TrafficArgs:
 class Traffic(pulumi.ComponentResource):
     """Nothing in or out by default; then each service's port in, and out to stores and DNS.
 
-    Metrics may be asked for from within the cluster only. Stores are known by their ports alone:
-    their addresses may be names, which a NetworkPolicy can't hold. A cluster's network plugin
-    enforces all this, or nothing does.
+    Metrics may be asked for from within the cluster only. Stores and the API server are known by
+    their ports alone: their addresses may be names, which a NetworkPolicy can't hold. A cluster's
+    network plugin enforces all this, or nothing does.
     """
 
     def __init__(self, name: str, args: TrafficArgs, opts: pulumi.ResourceOptions) -> None:
@@ -68,7 +68,6 @@ class Traffic(pulumi.ComponentResource):
             )
 
         policy("default-deny", {})
-        stores = NetworkPolicyEgressRuleArgs(ports=[*_DNS, *map(_port, args.store_ports)])
         for service in args.services:
             ingress = []
             if service.port is not None:
@@ -76,7 +75,9 @@ class Traffic(pulumi.ComponentResource):
             if service.ops != service.port:
                 ops = NetworkPolicyIngressRuleArgs(from_=[_ANY_POD], ports=[_port(service.ops)])
                 ingress.append(ops)
-            policy(service.name, labels(service.name), ingress, [stores])
+            needs = (*args.store_ports, *(API_SERVER if service.token else ()))
+            egress = NetworkPolicyEgressRuleArgs(ports=[*_DNS, *map(_port, needs)])
+            policy(service.name, labels(service.name), ingress, [egress])
         self.register_outputs({})
 
 

@@ -51,7 +51,7 @@ class WorkloadArgs:
     replicas: int = 2
     node_port: int | None = None
     arguments: Sequence[str] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Sequence[core.EnvVarArgs] = ()
     volumes: Mapping[str, core.VolumeArgs] = field(default_factory=dict)
     first: Sequence[str] = ()
 
@@ -127,7 +127,7 @@ def _pod(args: WorkloadArgs, selector: LabelSelectorArgs) -> core.PodSpecArgs:
     name = args.service.name
     return core.PodSpecArgs(
         service_account_name=name,
-        automount_service_account_token=False,
+        automount_service_account_token=args.service.token,
         enable_service_links=False,  # else every Service adds variables such as API_PORT
         dns_policy=args.dns_policy,
         termination_grace_period_seconds=30,
@@ -179,7 +179,7 @@ def _container(args: WorkloadArgs, name: str, arguments: Sequence[str]) -> core.
         args=list(arguments),
         image=args.image,
         image_pull_policy="IfNotPresent",
-        env=[core.EnvVarArgs(name=key, value=value) for key, value in args.environment.items()],
+        env=list(args.environment),
         env_from=[
             core.EnvFromSourceArgs(config_map_ref=core.ConfigMapEnvSourceArgs(name=settings)),
             core.EnvFromSourceArgs(secret_ref=core.SecretEnvSourceArgs(name=connections)),

@@ -11,7 +11,7 @@ from stacks.components.configuration import KEYS_FILE
 from stacks.components.workload import Workload, WorkloadArgs
 from stacks.names import Kind, Stack
 from stacks.outputs import PlatformOutputs
-from stacks.services import API, REDIRECT, WORKER
+from stacks.services import API, OPERATOR, REDIRECT
 from stacks.settings import apps_settings
 
 _KEYS: Final = "/etc/shortlink"
@@ -24,7 +24,7 @@ _DNS_POLICY: Final[Mapping[Kind, str]] = {
 
 
 def deploy_apps(stack: Stack) -> None:
-    """Redirects, API and worker. Raises RunError for wrong settings and a missing platform."""
+    """Redirects, API and operator. Raises RunError for wrong settings and a missing platform."""
     settings = apps_settings()
     here = providers.cluster(stack, settings.cluster)
     platform = PlatformOutputs.of(stack)
@@ -50,18 +50,19 @@ def deploy_apps(stack: Stack) -> None:
             node_port=settings.node_ports.get(API.name),
             memory="96Mi",
             memory_limit="192Mi",
-            environment={"SHORTLINK_KEYS_FILE": f"{_KEYS}/{KEYS_FILE}"},
+            environment=[core.EnvVarArgs(name="SHORTLINK_KEYS_FILE", value=f"{_KEYS}/{KEYS_FILE}")],
             volumes={_KEYS: core.VolumeArgs(name="api-keys", secret=keys)},
         ),
         here,
     )
+    pod = core.EnvVarSourceArgs(field_ref=core.ObjectFieldSelectorArgs(field_path="metadata.name"))
     audit = core.EmptyDirVolumeSourceArgs(size_limit="1Gi")
     Workload(
         workload(
-            service=WORKER,
-            replicas=1,
-            memory="96Mi",
-            memory_limit="192Mi",
+            service=OPERATOR,  # one of the two is at work, the other waits for its Lease
+            memory="128Mi",
+            memory_limit="320Mi",
+            environment=[core.EnvVarArgs(name="SHORTLINK_OPERATOR_NAME", value_from=pod)],
             volumes={_AUDIT: core.VolumeArgs(name="audit", empty_dir=audit)},
             # Makes what the store lacks. Repeated, and in all regions at once, it does no harm;
             # the other services aren't ready until the store is.

@@ -1,6 +1,7 @@
 """What is built anew, and what comes from the cache."""
 
 import os
+import re
 import sys
 import tarfile
 from pathlib import Path
@@ -111,6 +112,13 @@ def test_an_image_is_named_by_what_is_in_it(tmp_path: Path) -> None:
     assert images.archived(tmp_path, "shortlink", None, stack, {"User": "0"}) != image
     pause = images.archived(tmp_path, "pause", "1", stack, run)
     assert pause.reference == "registry.local/pause:1"
+
+
+def test_the_image_has_no_kubernetes_package_which_kopf_would_import() -> None:
+    """It would cost each operator 40 MiB (kopf/_core/intents/piggybacking.py)."""
+    locked_names = re.findall(r"^([\w-]+)==", layers.REQUIREMENTS.read_text(), re.MULTILINE)
+    assert {"kopf", "aiohttp"} <= set(locked_names)
+    assert {"kubernetes", "kubernetes-asyncio", "pykube-ng"} & set(locked_names) == set()
 
 
 def test_without_uv_the_lock_is_not_installed(

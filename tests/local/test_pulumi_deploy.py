@@ -17,11 +17,11 @@ from local.parts import Parts
 from local.problem import Problem
 from local.pulumi import engine as engines
 from local.pulumi.engine import PROVIDER, Engine, open_engine
-from local.regions.layout import CHECKOUT, REGIONS
+from local.regions.layout import CHECKOUT, REGIONS, Region
 
 
 class Call(NamedTuple):
-    """One call of pulumi (or, with no stack, of kubectl)."""
+    """One call of pulumi."""
 
     stack: str
     words: tuple[str, ...]
@@ -44,10 +44,9 @@ class Bench:
             raise Problem(f"{stack}: it went wrong")
         return ""
 
-    def kubectl(self, *words: str | Path, seconds: float) -> subprocess.CompletedProcess[str]:
-        self.calls.append(Call("", tuple(map(str, words))))
-        failed = bool(self.wrong) and self.wrong in " ".join(map(str, words))
-        return subprocess.CompletedProcess(words, int(failed), "", "it\ntimed out\n")
+    def rolled_out(self, region: Region) -> None:
+        if self.wrong == f"the rollout in {region.name}":
+            raise Problem(f"{region.name} is not ready")
 
     def deploy(self, image: str = "shortlink:1", keys: str = "KEYS") -> list[str]:
         self.calls.clear()
@@ -66,7 +65,7 @@ class Bench:
 
 @pytest.fixture
 def parts(tmp_path: Path) -> Parts:
-    programs = {name: tmp_path / name for name in ("pulumi", "kubectl", PROVIDER)}
+    programs = {name: tmp_path / name for name in ("pulumi", PROVIDER)}
     return Parts(programs, cni=tmp_path, cassandra=tmp_path, java=tmp_path, cache=tmp_path)
 
 
@@ -76,7 +75,7 @@ def bench(tmp_path: Path, parts: Parts, monkeypatch: pytest.MonkeyPatch) -> Benc
     monkeypatch.setattr(
         Engine, "run", lambda engine, *words, **given: bench.pulumi(*words, **given)
     )
-    monkeypatch.setattr(stacks, "attempt", bench.kubectl)
+    monkeypatch.setattr(stacks, "await_deployments", bench.rolled_out)
     monkeypatch.setattr(stacks, "generations", lambda region: bench.generations[region.name])
     return bench
 
@@ -157,6 +156,22 @@ def test_new_keys_deploy_the_apps_too_for_they_hold_the_checksum_W5(bench: Bench
     assert sorted(bench.upped()) == ALL
 
 
+def test_a_changed_kind_is_deployed_T2(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = tmp_path / "checkout/operator/crds/shortlinks.yaml"
+    kind.parent.mkdir(parents=True)
+    kind.write_text("kind: CustomResourceDefinition")
+    (tmp_path / "checkout/Pulumi.yaml").write_text("name: shortlink")
+    monkeypatch.setattr(stacks, "CHECKOUT", tmp_path / "checkout")
+    bench.deploy()
+
+    kind.write_text("kind: CustomResourceDefinition # newer")
+    bench.deploy()
+
+    assert sorted(bench.upped()) == ALL
+
+
 def test_a_failed_region_is_tried_again_while_the_others_stand_F7(bench: Bench) -> None:
     bench.wrong = "local-eu-west-1-platform up"
     with pytest.raises(Problem, match="local-eu-west-1-platform: it went wrong"):
@@ -168,8 +183,8 @@ def test_a_failed_region_is_tried_again_while_the_others_stand_F7(bench: Bench) 
 
 
 def test_a_rollout_that_does_not_end_is_no_deployment_F12(bench: Bench) -> None:
-    bench.wrong = "us-east-1.kubeconfig --namespace=shortlink rollout status deployment/api"
-    with pytest.raises(Problem, match=r"us-east-1: api is not up: timed out: .*make logs R=us-"):
+    bench.wrong = "the rollout in us-east-1"
+    with pytest.raises(Problem, match="us-east-1 is not ready"):
         bench.deploy()
 
     bench.wrong = ""

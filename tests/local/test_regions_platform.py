@@ -52,7 +52,7 @@ def test_a_machine_that_will_do(machine: Machine) -> None:
         (replace(GOOD, system="Darwin"), "needs Linux .* `make demo` runs everywhere"),
         (replace(GOOD, root=False), "needs root"),
         (replace(GOOD, missing=("nft",)), "not here: nft: run `make parts`"),
-        (replace(GOOD, memory=MEMORY // 2), "3.0 GiB of memory are free, 6 are needed"),
+        (replace(GOOD, memory=MEMORY // 2), "3.5 GiB of memory are free, 7 are needed"),
         (replace(GOOD, disk=DISK // 2), "5.0 GB of disk are free, 10 are needed"),
         (replace(GOOD, routes=(("10.77.8.0/24", "docker0"),)), "docker0 uses 10.77.8.0/24"),
         (replace(GOOD, routes=(("10.0.0.0/8", "tun0"),)), "tun0 uses 10.0.0.0/8"),

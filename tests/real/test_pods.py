@@ -12,8 +12,11 @@ from tests.drills.rollouts import STATUS, UNDO, broken_image, rolled_out
 from tests.drills.site import REGIONS, User, kubectl, until
 
 NAMES = [region.name for region in REGIONS]
-PORTS = {"redirect": 8082, "api": 8081, "worker": 8082}
+PORTS = {"redirect": 8082, "api": 8081, "operator": 8082}
 """Where each service's pods answer for their metrics."""
+
+READ = {"get", "list", "watch"}
+WRITE = {"create", "update", "patch", "delete", "deletecollection"}
 
 pytestmark = pytest.mark.usefixtures("site")
 
@@ -36,7 +39,8 @@ def pods(region: str, *services: str) -> list[dict[str, Any]]:
 def test_no_pod_is_root_or_can_write_its_image_P1(region: str) -> None:
     for pod in pods(region):
         whole = pod["spec"]["securityContext"]
-        assert pod["spec"]["automountServiceAccountToken"] is False
+        is_operator = pod["metadata"]["labels"]["app.kubernetes.io/name"] == "operator"
+        assert pod["spec"]["automountServiceAccountToken"] is is_operator
         for container in pod["spec"]["containers"] + pod["spec"].get("initContainers", []):
             own = container["securityContext"]
             assert (whole | own)["runAsNonRoot"] is True
@@ -44,6 +48,63 @@ def test_no_pod_is_root_or_can_write_its_image_P1(region: str) -> None:
             assert own["readOnlyRootFilesystem"] is True
             assert own["allowPrivilegeEscalation"] is False
             assert own["capabilities"] == {"drop": ["ALL"]}
+
+
+OPERATOR = "system:serviceaccount:shortlink:operator"
+MAY = [
+    ("list", "shortlinks.shortlink.platform", "--all-namespaces"),
+    ("patch", "shortlinks.shortlink.platform", "--subresource=status", "-n", "default"),
+    ("patch", "linkpolicies.shortlink.platform", "--subresource=status"),
+    ("create", "events.events.k8s.io", "-n", "default"),
+    ("update", "leases.coordination.k8s.io/operator"),
+    ("get", "configmaps/operator-switches"),
+]
+MAY_NOT = [
+    ("get", "secrets"),
+    ("get", "configmaps/settings"),
+    ("update", "leases.coordination.k8s.io/another"),
+    ("update", "leases.coordination.k8s.io/operator", "-n", "default"),
+    ("create", "shortlinks.shortlink.platform", "-n", "default"),
+    ("delete", "shortlinks.shortlink.platform", "-n", "default"),
+    ("patch", "linkpolicies.shortlink.platform"),
+    ("list", "namespaces"),
+    ("list", "customresourcedefinitions.apiextensions.k8s.io"),
+]
+
+
+def may(region: str, who: str, *words: str) -> bool:
+    try:
+        said = kubectl(region, "auth", "can-i", *words, f"--as={who}")
+    except RuntimeError as refused:
+        said = str(refused)  # kubectl ends with 1 for a `no`
+    return said.strip() == "yes"
+
+
+def test_the_operator_may_do_what_it_does_and_no_more_P1() -> None:
+    region = NAMES[0]
+    assert [words for words in MAY if not may(region, OPERATOR, *words)] == []
+    assert [words for words in MAY_NOT if may(region, OPERATOR, *words)] == []
+    for account in ("redirect", "api"):
+        nobody = f"system:serviceaccount:shortlink:{account}"
+        assert [words for words in MAY if may(region, nobody, *words)] == []
+
+
+@pytest.mark.parametrize(
+    ("role", "verbs"),
+    [("view", READ), ("edit", READ | WRITE), ("admin", READ | WRITE)],
+)
+def test_kubernetes_own_roles_have_the_links_P1(role: str, verbs: set[str]) -> None:
+    rules = json.loads(kubectl(NAMES[0], "get", "clusterrole", role, "-o", "json"))["rules"]
+    ours = [rule for rule in rules if "shortlink.platform" in rule["apiGroups"]]
+    given = {
+        (resource, verb)
+        for rule in ours
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert given == {("shortlinks", verb) for verb in verbs} | {
+        ("linkpolicies", verb) for verb in READ
+    }
 
 
 @pytest.mark.parametrize("region", NAMES)
@@ -57,7 +118,7 @@ def test_each_pod_answers_for_its_metrics_O1(region: str, service: str) -> None:
         assert "\nshortlink_" in said
 
 
-async def test_the_worker_publishes_what_happened_to_a_link_N1(users: list[User]) -> None:
+async def test_the_operator_publishes_what_happened_to_a_link_N1(users: list[User]) -> None:
     made = await users[0].create(f"https://real.example/{secrets.token_hex(8)}")
     assert made.status == 201, str(made)
     code = made.body["code"]
@@ -65,13 +126,13 @@ async def test_the_worker_publishes_what_happened_to_a_link_N1(users: list[User]
     wanted = {f"{code}.1.1.created", f"{code}.1.2.tombstoned"}
 
     async def published() -> bool:
-        words = ("logs", "-l", "app.kubernetes.io/name=worker", "--since=5m", "--tail=-1")
+        words = ("logs", "-l", "app.kubernetes.io/name=operator", "--since=5m", "--tail=-1")
         logs = await asyncio.gather(
             *(asyncio.to_thread(kubectl, region, *words) for region in NAMES)
         )
         return all(any(event in log for log in logs) for event in wanted)
 
-    await until(published, f"the workers' logs to tell {wanted}", seconds=90, every=1)
+    await until(published, f"the operators' logs to tell {wanted}", seconds=90, every=1)
 
 
 async def visit_all(user: User, code: str, target: str, stop: asyncio.Event) -> Sequence[str]:

@@ -23,6 +23,8 @@ from tests.stacks.rig import (
     is_secret,
 )
 
+OF_NO_NAMESPACE = {"Namespace", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"}
+
 
 @functools.cache
 def platform() -> Recorder:
@@ -44,12 +46,6 @@ def containers() -> Iterator[dict[str, Any]]:
     for _, pod in pods():
         yield from pod.get("initContainers", [])
         yield from pod["containers"]
-
-
-def objects(recorder: Recorder) -> Iterator[tuple[str, dict[str, Any]]]:
-    for asked in recorder.asked:
-        if asked.typ.startswith("kubernetes:"):
-            yield asked.typ, in_clear(asked.inputs)
 
 
 def test_every_service_runs_T1() -> None:
@@ -82,14 +78,13 @@ def test_the_namespace_refuses_other_pods_P1() -> None:
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
-def test_nothing_has_a_token_or_a_permission_P1() -> None:
+def test_the_operators_pods_alone_have_a_token_P1() -> None:
     assert all(
         account["automountServiceAccountToken"] is False
         for account in platform().of("ServiceAccount").values()
     )
-    assert all(pod["automountServiceAccountToken"] is False for _, pod in pods())
-    kinds = {typ for recorder in (platform(), apps()) for typ, _ in objects(recorder)}
-    assert not [kind for kind in kinds if "Role" in kind]
+    having = {name for name, pod in pods() if pod["automountServiceAccountToken"] is not False}
+    assert having == {"operator"}
 
 
 def test_every_container_has_its_memory_and_no_limit_of_processor_time_O2() -> None:
@@ -118,15 +113,16 @@ def test_an_instance_that_fails_is_out_within_10_s_M2() -> None:
         assert probe["failureThreshold"] * (probe["periodSeconds"] + probe["timeoutSeconds"]) < 10
 
 
-def test_what_has_visitors_has_two_replicas_of_which_one_stays_M1() -> None:
+def test_every_service_has_two_replicas_of_which_one_stays_M1() -> None:
     made = apps()
     replicas = {name: each["spec"]["replicas"] for name, each in made.of("Deployment").items()}
 
-    assert replicas == {"redirect": 2, "api": 2, "worker": 1}
+    assert replicas == {"redirect": 2, "api": 2, "operator": 2}
     budgets = made.of("PodDisruptionBudget")
     assert {name: each["spec"]["minAvailable"] for name, each in budgets.items()} == {
         "redirect": 1,
         "api": 1,
+        "operator": 1,
     }
 
 
@@ -148,7 +144,7 @@ def test_services_and_budgets_select_the_pods_of_their_name_T1() -> None:
         for name, each in platform().of("NetworkPolicy").items()
         if name != "default-deny"
     ]
-    assert len(selectors) == 10
+    assert len(selectors) == 11
     assert all(pods[name] == selector for name, selector in selectors)
 
 
@@ -184,15 +180,12 @@ def test_nothing_goes_in_or_out_but_what_is_named_P1() -> None:
                for port in rule["ports"]]
         for name, each in policies.items()
     }  # fmt: skip
-    assert anyone == {"redirect": [8080], "api": [8081], "worker": []}
-    for each in policies.values():
+    assert anyone == {"redirect": [8080], "api": [8081], "operator": []}
+    all_need = {(53, "UDP"), (53, "TCP"), (9042, "TCP"), (6380, "TCP")}  # as in the cache's address
+    for name, each in policies.items():
         (out,) = each["spec"]["egress"]
-        assert {(port["port"], port["protocol"]) for port in out["ports"]} == {
-            (53, "UDP"),
-            (53, "TCP"),
-            (9042, "TCP"),
-            (6380, "TCP"),  # as in the cache's address
-        }
+        api_server = {(443, "TCP"), (6443, "TCP")} if name == "operator" else set()
+        assert {(port["port"], port["protocol"]) for port in out["ports"]} == all_need | api_server
 
 
 def test_secrets_are_secret_on_their_way_P1() -> None:
@@ -271,14 +264,22 @@ def test_the_api_alone_has_the_keys_and_can_read_them_W5() -> None:
     assert set(platform().of("Secret")["api-keys"]["stringData"]) == {"keys.json"}
 
 
-def test_the_worker_prepares_the_store_and_can_write_its_audit_log_O4() -> None:
-    worker = dict(pods())["worker"]
+def test_the_operator_prepares_the_store_and_can_write_its_audit_log_O4() -> None:
+    operator = dict(pods())["operator"]
 
-    assert [each["args"] for each in worker["initContainers"]] == [["prepare"]]
-    (mount,) = worker["containers"][0]["volumeMounts"]
+    assert [each["args"] for each in operator["initContainers"]] == [["prepare"]]
+    (mount,) = operator["containers"][0]["volumeMounts"]
     assert mount["mountPath"] == "/var/lib/shortlink"
-    assert worker["volumes"] == [{"name": "audit", "emptyDir": {"sizeLimit": "1Gi"}}]
-    assert not [name for name, pod in pods() if name != "worker" and "initContainers" in pod]
+    assert operator["volumes"] == [{"name": "audit", "emptyDir": {"sizeLimit": "1Gi"}}]
+    assert not [name for name, pod in pods() if name != "operator" and "initContainers" in pod]
+
+
+def test_an_operator_is_known_by_its_pods_name_O1() -> None:
+    (container,) = dict(pods())["operator"]["containers"]
+
+    assert container["args"][0] == "operator"
+    name = {"fieldRef": {"fieldPath": "metadata.name"}}
+    assert container["env"] == [{"name": "SHORTLINK_OPERATOR_NAME", "valueFrom": name}]
 
 
 def test_everything_is_in_the_stacks_own_cluster_P1() -> None:
@@ -286,7 +287,7 @@ def test_everything_is_in_the_stacks_own_cluster_P1() -> None:
         for asked in recorder.asked:
             if asked.typ.startswith("kubernetes:"):
                 assert "pulumi:providers:kubernetes::own-eu-west-1" in str(asked.provider)
-                if not asked.typ.endswith(":Namespace"):
+                if asked.typ.rpartition(":")[2] not in OF_NO_NAMESPACE:
                     assert in_clear(asked.inputs)["metadata"]["namespace"] == "shortlink"
 
 
