@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from shortlink.links.lifecycle import Restore
 from shortlink.links.model import Link
 from shortlink.links.policy import DAY
 from shortlink.store.port import Claim
@@ -38,3 +39,15 @@ def linked(**changes: Any) -> Link:
 def claim_of(link: Link, key: str = KEY, **changes: Any) -> Claim:
     """The claim that announced `link`."""
     return replace(Claim(key, link.code, link.generation, link.token), **changes)
+
+
+def restoring(wanted: ShortLink) -> Restore:
+    """The command that brings the link of `wanted` back as it is wanted."""
+    return Restore(
+        by=actor(wanted.key),
+        target=wanted.target,
+        expires_at=wanted.expires_at,
+        permanent=wanted.permanent,
+        tags=wanted.tags,
+        metadata=wanted.metadata,
+    )

@@ -162,11 +162,8 @@ def plan_object(
             " can't change: set it back, or delete the object and make another"
         )
         return Rest(wanted.key, False, Reason.CODE_CHANGED, message, view, claim.cluster)
-    if view.state is State.TOMBSTONED:
-        passed = link.expires_at is not None and link.expires_at <= now
-        expires_at = _expiry(wanted, link, policy) if passed else KEEP
-        return _change(claim, link, Restore(actor(wanted.key), expires_at), policy, now)
-    return _change(claim, link, _edit(wanted, link, policy), policy, now)
+    kind = Restore if view.state is State.TOMBSTONED else Edit
+    return _change(claim, link, _edit(kind, wanted, link, policy), policy, now)
 
 
 def plan_gone(
@@ -298,7 +295,7 @@ def _mirrored(wanted: ShortLink, observed: Observed, policy: Policy, now: int) -
     elif view.state is State.TOMBSTONED:
         differ = [_FIELDS["expires_at"]]
     else:
-        step = decide(link, _edit(wanted, link, policy), policy, now)
+        step = decide(link, _edit(Edit, wanted, link, policy), policy, now)
         if isinstance(step, Refusal):
             return _refused(claim, step, link)
         differ = [
@@ -349,8 +346,8 @@ def _expiry(wanted: ShortLink, link: Link, policy: Policy) -> int | None:
     return None if wanted.permanent else link.created_at + policy.default_ttl
 
 
-def _edit(wanted: ShortLink, link: Link, policy: Policy) -> Edit:
-    return Edit(
+def _edit(kind: type[Edit], wanted: ShortLink, link: Link, policy: Policy) -> Edit:
+    return kind(
         by=actor(wanted.key),
         target=wanted.target,
         expires_at=_expiry(wanted, link, policy),

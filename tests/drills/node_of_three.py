@@ -82,7 +82,7 @@ class Writers:
         command: Command = Delete(BY)
         if now is None:
             (new,) = link.restorable
-            command = Restore(BY)
+            command = Restore(by=BY)
         elif self._rng.random() < 0.6:
             new = self._target()
             command = Edit(by=BY, target=new)

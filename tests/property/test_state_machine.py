@@ -230,7 +230,7 @@ class Platform(RuleBasedStateMachine):
             "edit": Edit(by=owner, target=act.deed.target),
             "extend": Edit(by=owner, expires_at=self.expiry(life)),
             "delete": Delete(owner),
-            "restore": Restore(owner, self.expiry(life)),
+            "restore": Restore(by=owner, expires_at=self.expiry(life)),
             "disable": Disable(ROOT, "spam"),
             "enable": Enable(ROOT),
         }

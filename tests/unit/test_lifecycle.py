@@ -93,8 +93,8 @@ def command(column: str, by: Actor) -> Command:
         "edit": Edit(by=by, target="https://example.com/b"),
         "extend": Edit(by=by, expires_at=NOW + YEAR),
         "delete": Delete(by),
-        "restore": Restore(by),
-        "revive": Restore(by, NOW + YEAR),
+        "restore": Restore(by=by),
+        "revive": Restore(by=by, expires_at=NOW + YEAR),
         "disable": Disable(by, "spam"),
         "enable": Enable(by),
         "tick": Tick(),
@@ -294,20 +294,37 @@ def test_L2_a_restored_link_is_as_it_was() -> None:
     assert isinstance(deleted, Transition)
     tombstoned = replace(a_link(version=2, changed_at=NOW, **GONE), tombstoned_at=NOW)
     assert deleted.link == tombstoned
-    restored = decide(deleted.link, Restore(ANN), POLICY, NOW + DAY)
+    restored = decide(deleted.link, Restore(by=ANN), POLICY, NOW + DAY)
     assert isinstance(restored, Transition)
     assert restored.link == a_link(version=3, changed_at=NOW + DAY)
 
 
 def test_L2_the_last_instant_at_which_a_link_can_be_restored() -> None:
     tombstone = a_link(**GONE | {"tombstoned_at": NOW - POLICY.grace + 1})
-    assert isinstance(decide(tombstone, Restore(ANN), POLICY, NOW), Transition)
-    assert isinstance(decide(tombstone, Restore(ANN), POLICY, NOW + 1), Refusal)
+    assert isinstance(decide(tombstone, Restore(by=ANN), POLICY, NOW), Transition)
+    assert isinstance(decide(tombstone, Restore(by=ANN), POLICY, NOW + 1), Refusal)
+
+
+def test_L2_a_restore_brings_new_values_along() -> None:
+    tombstone = a_link(**GONE)
+    step = decide(tombstone, Restore(by=ANN, target="https://example.com/b"), POLICY, NOW)
+    assert isinstance(step, Transition)
+    assert (step.link.state, step.link.target) == (State.ACTIVE, "https://example.com/b")
+    bad = decide(tombstone, Restore(by=ANN, target="ftp://example.com/"), POLICY, NOW)
+    assert isinstance(bad, Refusal)
+    assert bad.reason is Reason.INVALID_TARGET
+
+
+def test_L2_a_live_link_is_not_restored_into_another() -> None:
+    step = decide(a_link(), Restore(by=ANN, target="https://example.com/b"), POLICY, NOW)
+    assert isinstance(step, Refusal)
+    assert step.reason is Reason.NOT_TOMBSTONED
+    assert decide(a_link(), Restore(by=ANN), POLICY, NOW) == Transition(a_link())
 
 
 def test_L2_a_restored_permanent_link_cannot_be_made_to_expire() -> None:
     tombstone = a_link(**GONE | {"permanent": True, "expires_at": None})
-    step = decide(tombstone, Restore(ANN, NOW + 1), POLICY, NOW)
+    step = decide(tombstone, Restore(by=ANN, expires_at=NOW + 1), POLICY, NOW)
     assert isinstance(step, Refusal)
     assert step.reason is Reason.PERMANENT_EXPIRES
 
@@ -315,7 +332,7 @@ def test_L2_a_restored_permanent_link_cannot_be_made_to_expire() -> None:
 def test_W6_a_ban_is_lifted_during_the_tombstone_and_then_holds_no_more() -> None:
     lifted = decide(ROWS["tombstoned-banned"], Enable(ROOT), POLICY, NOW)
     assert isinstance(lifted, Transition)
-    step = decide(lifted.link, Restore(ANN), POLICY, NOW)
+    step = decide(lifted.link, Restore(by=ANN), POLICY, NOW)
     assert isinstance(step, Transition)
     assert step.link.state is State.ACTIVE
 

@@ -55,8 +55,8 @@ def command(name: str, life: int | None, now: int, by: Actor = ANN) -> Command:
         "edit": Edit(by=by, target=f"https://example.com/{now}"),
         "extend": Edit(by=by, expires_at=expires_at),
         "delete": Delete(by),
-        "restore": Restore(by),
-        "revive": Restore(by, expires_at),
+        "restore": Restore(by=by),
+        "revive": Restore(by=by, expires_at=expires_at),
         "disable": Disable(ROOT, "spam"),
         "enable": Enable(ROOT),
     }

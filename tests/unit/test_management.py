@@ -213,7 +213,7 @@ async def test_W7_a_create_of_unknown_outcome_is_repeated_without_a_second_link(
 COMMANDS: list[tuple[Link, Command]] = [
     (a_link(), Delete(ANN)),
     (a_link(), Edit(by=ANN, target=OTHER)),
-    (a_link(state=State.TOMBSTONED, tombstoned_at=NOW - DAY), Restore(ANN)),
+    (a_link(state=State.TOMBSTONED, tombstoned_at=NOW - DAY), Restore(by=ANN)),
     (a_link(state=State.DISABLED, disabled="spam"), Enable(ROOT)),
 ]
 

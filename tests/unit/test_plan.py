@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shortlink.links.lifecycle import KEEP, Command, Delete, Edit, Restore, Transition, decide
+from shortlink.links.lifecycle import KEEP, Command, Delete, Edit, Transition, decide
 from shortlink.links.model import Cause, Link, State
 from shortlink.links.policy import DAY, YEAR
 from shortlink.links.refusal import Reason
@@ -23,7 +23,7 @@ from shortlink_operator.plan import (
     Resume,
     creation,
 )
-from tests.objects import BY, KEY, an_object, claim_of, linked
+from tests.objects import BY, KEY, an_object, claim_of, linked, restoring
 from tests.samples import NOW, POLICY, TARGET, a_link
 
 GONE = {"state": State.TOMBSTONED, "tombstoned_at": NOW - DAY, "cause": Cause.DELETED}
@@ -214,33 +214,32 @@ def test_L1_an_expired_objects_link_stays_expired_and_it_says_how_to_go_on(swept
 @pytest.mark.parametrize("expires_at", [NOW + DAY, None])
 def test_L2_a_later_expiry_brings_an_expired_link_back(swept: bool, expires_at: int | None) -> None:
     link = linked(**LAPSED) if swept else linked(expires_at=NOW - DAY)
-    action = plan_for(an_object(expires_at=expires_at), link)
-    assert action == change(link, Restore(BY, expires_at))
+    wanted = an_object(expires_at=expires_at)
+    assert plan_for(wanted, link) == change(link, restoring(wanted))
 
 
 def test_L2_an_object_applied_again_within_the_grace_is_restored() -> None:
     link = linked(**GONE)
-    assert plan_for(an_object(), link) == change(link, Restore(BY))
+    assert plan_for(an_object(), link) == change(link, restoring(an_object()))
 
 
-def test_L2_a_restore_and_an_edit_come_one_after_the_other() -> None:
+def test_L2_what_is_restored_is_never_again_as_it_was_before_the_deletion() -> None:
+    """Its old target, in a write of its own, would be served until the next."""
     wanted = an_object(target="https://example.com/b", expires_at=NOW + DAY)
     link = linked(**GONE)
-    names = []
-    while isinstance(action := plan_for(wanted, link), Change):
-        names.append(type(action.command).__name__)
-        step = decide(link, action.command, POLICY, NOW)
-        assert isinstance(step, Transition)
-        link = step.link
-    assert names == ["Restore", "Edit"]
-    assert (link.target, link.expires_at) == (wanted.target, wanted.expires_at)
+    action = plan_for(wanted, link)
+    assert isinstance(action, Change)
+    step = decide(link, action.command, POLICY, NOW)
+    assert isinstance(step, Transition)
+    assert (step.link.target, step.link.expires_at) == (wanted.target, wanted.expires_at)
+    assert isinstance(plan_for(wanted, step.link), Rest)
 
 
 def test_L2_a_tombstone_whose_expiry_has_passed_since_is_restored_with_the_new_one() -> None:
     """Deleted before it would have expired; so `Restore` has to bring the expiry along."""
     link = linked(**GONE | {"expires_at": NOW - 1})
-    action = plan_for(an_object(expires_at=NOW + DAY), link)
-    assert action == change(link, Restore(BY, NOW + DAY))
+    wanted = an_object(expires_at=NOW + DAY)
+    assert plan_for(wanted, link) == change(link, restoring(wanted))
     late = plan_for(an_object(expires_at=NOW - 1), link)
     assert rest(late) == (False, Reason.EXPIRY_IN_PAST)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shortlink.links.lifecycle import KEEP, Edit, Restore
+from shortlink.links.lifecycle import KEEP, Edit
 from shortlink.links.model import Cause, Link, State
 from shortlink.links.policy import DAY, YEAR
 from shortlink.links.refusal import Reason
@@ -23,7 +23,7 @@ from shortlink_operator.plan import (
     Resume,
     plan_object,
 )
-from tests.objects import BY, KEY, an_object, claim_of, linked
+from tests.objects import KEY, an_object, claim_of, linked, restoring
 from tests.samples import NOW, POLICY, a_link
 
 GONE = {"state": State.TOMBSTONED, "tombstoned_at": NOW - DAY, "cause": Cause.DELETED}
@@ -121,7 +121,7 @@ def test_T2_without_room_nothing_is_born_and_what_lives_goes_on() -> None:
     assert rest(planned(mine(), linked(), claim, **full)).ready
     assert planned(mine(), None, claim, **full) == Resume(KEY, mine(), claim)
     assert planned(mine(), linked(**GONE), claim, **full) == Change(
-        KEY, linked(**GONE), claim, Restore(BY)
+        KEY, linked(**GONE), claim, restoring(mine())
     )
 
 
@@ -210,7 +210,9 @@ def test_L2_after_a_take_over_it_goes_on_as_at_home() -> None:
     """What the former home deleted is restored, and the spec here is the one that counts."""
     wanted = mine(take_over="away", target="https://example.com/b")
     claim = claim_of(linked(), **HERE)
-    assert planned(wanted, linked(**GONE), claim) == Change(KEY, linked(**GONE), claim, Restore(BY))
+    assert planned(wanted, linked(**GONE), claim) == Change(
+        KEY, linked(**GONE), claim, restoring(wanted)
+    )
     action = planned(wanted, linked(), claim)
     assert isinstance(action, Change)
     assert isinstance(action.command, Edit)

@@ -191,7 +191,7 @@ async def test_L2_a_restored_link_is_swept_anew() -> None:
     world = await a_world()
     await world.management().apply("promo", Delete(ANN))
     world.clock.advance(DAY)
-    await world.management().apply("promo", Restore(ANN))
+    await world.management().apply("promo", Restore(by=ANN))
     assert await state_after(world, POLICY.grace - DAY) is State.TOMBSTONED
     assert world.link("promo").cause == "expired"
 

@@ -155,7 +155,7 @@ class _Links:
     ) -> LinkView:
         """Take a dead link back during its grace; one that expired needs a new expiry."""
         expiry = (body or Restoration()).expiry()
-        return await self._apply("link restored", code, Restore(by, expiry), by)
+        return await self._apply("link restored", code, Restore(by=by, expires_at=expiry), by)
 
     async def disable_link(self, code: str, body: Verdict, by: Caller) -> LinkView:
         """Stop a link for abuse; for administrators."""

@@ -71,19 +71,19 @@ class Edit:
     metadata: tuple[tuple[str, str], ...] | Keep = KEEP
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restore(Edit):
+    """The owner takes a tombstone back; a link that had expired needs a new expiry.
+
+    New values come with it, so that the old ones are not served once more.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Delete:
     """The owner's soft delete: a tombstone, restorable during the grace."""
 
     by: Actor
-
-
-@dataclass(frozen=True, slots=True)
-class Restore:
-    """The owner takes a tombstone back; a link that had expired needs a new expiry."""
-
-    by: Actor
-    expires_at: int | Keep | None = KEEP
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +206,8 @@ def decide(link: Link | None, command: Command, policy: Policy, now: int) -> Tra
         return refusal
     view = settled(link, policy, now)
     match command:
+        case Restore():
+            return _restore(link, view, command, policy, now)
         case Edit():
             return _edit(link, view, command, policy, now)
         case Delete():
@@ -222,8 +224,6 @@ def decide(link: Link | None, command: Command, policy: Policy, now: int) -> Tra
                 now,
                 EventKind.TOMBSTONED,
             )
-        case Restore():
-            return _restore(link, view, command, now)
         case _ as never:
             assert_never(never)
 
@@ -322,6 +322,17 @@ def _edit(link: Link, view: Link, edit: Edit, policy: Policy, now: int) -> Trans
         )
     if view.state not in LIVE:
         return Refusal(Reason.GRACE_OVER, f"{link.code} is gone for good; create another link")
+    changed = _edited(link, edit, policy)
+    if isinstance(changed, Refusal):
+        return changed
+    if changed == link:
+        return Transition(link)
+    if refusal := _bad_expiry(changed, now):
+        return refusal
+    return _moved(link, changed, now, EventKind.EDITED)
+
+
+def _edited(link: Link, edit: Edit, policy: Policy) -> Link | Refusal:
     changed = replace(
         link,
         expires_at=link.expires_at if edit.expires_at is KEEP else edit.expires_at,
@@ -334,23 +345,19 @@ def _edit(link: Link, view: Link, edit: Edit, policy: Policy, now: int) -> Trans
         if isinstance(target, Refusal):
             return target
         changed = replace(changed, target=target)
-    if refusal := check_labels(changed.tags, changed.metadata):
-        return refusal
-    if changed == link:
-        return Transition(link)
-    if refusal := _bad_expiry(changed, now):
-        return refusal
-    return _moved(link, changed, now, EventKind.EDITED)
+    return check_labels(changed.tags, changed.metadata) or changed
 
 
-def _restore(link: Link, view: Link, restore: Restore, now: int) -> Transition | Refusal:
-    expires_at = link.expires_at if restore.expires_at is KEEP else restore.expires_at
+def _restore(
+    link: Link, view: Link, restore: Restore, policy: Policy, now: int
+) -> Transition | Refusal:
+    changed = _edited(view, restore, policy)
+    if isinstance(changed, Refusal):
+        return changed
     if view.state in LIVE:
-        if expires_at == link.expires_at:
+        if changed == link:
             return Transition(link)
-        return Refusal(
-            Reason.NOT_TOMBSTONED, f"{link.code} is live; edit its expiry instead", "expires_at"
-        )
+        return Refusal(Reason.NOT_TOMBSTONED, f"{link.code} is live; edit it instead")
     if view.state is not State.TOMBSTONED:
         return Refusal(
             Reason.GRACE_OVER,
@@ -358,11 +365,10 @@ def _restore(link: Link, view: Link, restore: Restore, now: int) -> Transition |
             " over; create another link",
         )
     live = replace(
-        view,
+        changed,
         state=State.ACTIVE if view.disabled is None else State.DISABLED,
         tombstoned_at=None,
         cause=None,
-        expires_at=expires_at,
     )
     if refusal := _bad_expiry(live, now):
         return refusal
