@@ -231,16 +231,22 @@ def enter(network: str) -> None:
             raise OSError(number, f"can't enter {network}: {os.strerror(number)}")
 
 
-def kubectl(region: str, *words: str, within: float = KUBECTL_SECONDS) -> str:
-    """What `kubectl` prints, asked in the platform's namespace of a region's cluster."""
+def kubectl(
+    region: str,
+    *words: str,
+    namespace: str = NAMESPACE,
+    given: str | None = None,
+    within: float = KUBECTL_SECONDS,
+) -> str:
+    """What `kubectl` prints, asked in a namespace of a region's cluster; `given` is its input."""
     command = [
         str(find().program("kubectl")),
         f"--kubeconfig={KUBECONFIG}",
         f"--context=local-{region}",
-        f"--namespace={NAMESPACE}",
+        f"--namespace={namespace}",
         *words,
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=within)
+    done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=within)
     if done.returncode != 0:
         raise RuntimeError(f"kubectl {' '.join(words)} in {region}: {done.stderr.strip()}")
     return done.stdout
