@@ -5,6 +5,7 @@ import asyncio
 import json
 import os
 import re
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,7 @@ from shortlink.settings import (
     Settings,
     WrongSetting,
     read_api_settings,
-    read_audit_log,
+    read_operator_settings,
     read_settings,
 )
 from shortlink.store.port import StoreError, StoreUnsuitable
@@ -51,6 +52,9 @@ def main() -> None:
     explain = commands.add_parser("why", help="everything known of a code")
     explain.add_argument("code")
     explain.add_argument("--ops", metavar="HOST:PORT", help="a redirect process's ops listener")
+    explain.add_argument(
+        "--data", type=Path, help=f"where a demo keeps links, instead of the store at {STORE}"
+    )
     explain.set_defaults(run=_why)
 
     redirect = _service(commands, "redirect", 8080, _redirect)
@@ -64,7 +68,10 @@ def main() -> None:
         "--data", type=Path, help=f"where a demo keeps links, instead of the store at {STORE}"
     )
     _service(commands, "api", 8081, _api)
-    _service(commands, "worker", 8082, _worker)
+    operator = _service(commands, "operator", 8082, _operator)
+    operator.add_argument(
+        "--kubeconfig", type=Path, help="the cluster of its current context, instead of our pod's"
+    )
 
     prepare = commands.add_parser("prepare", help=f"make the store at {STORE} ready, or newer")
     prepare.add_argument(
@@ -77,7 +84,7 @@ def main() -> None:
     key.add_argument("--admin", action="store_true")
     key.set_defaults(run=_key)
 
-    for command in (demo, explain, key):
+    for command in (demo, key):
         command.add_argument("--data", type=Path, default=_DATA, help="where links are kept")
     args = parser.parse_args()
     try:
@@ -155,11 +162,14 @@ def _api(args: argparse.Namespace) -> None:
     _run("api", lambda settings: run_api(settings, own, args.host, args.port))
 
 
-def _worker(args: argparse.Namespace) -> None:
-    from shortlink_operator.worker import run_worker
+def _operator(args: argparse.Namespace) -> None:
+    from shortlink_operator.process import run_operator
 
-    audit_log = read_audit_log(os.environ)
-    _run("worker", lambda settings: run_worker(settings, audit_log, args.host, args.port))
+    own = read_operator_settings(os.environ, socket.gethostname())
+    _run(
+        "operator",
+        lambda settings: run_operator(settings, own, args.kubeconfig, args.host, args.port),
+    )
 
 
 def _prepare(args: argparse.Namespace) -> None:
@@ -188,9 +198,26 @@ def _why(args: argparse.Namespace) -> None:
 
 
 async def _facts(args: argparse.Namespace) -> list[tuple[str, str]]:
-    store = open_sql_store(_database(args.data), as_it_is=True)
+    if args.data is None and os.environ.get(STORE):
+        return await _facts_of_service(args)
+    data = args.data or _DATA
+    store = open_sql_store(_database(data), as_it_is=True)
     try:
-        return await why(store, args.code, Policy(), SYSTEM_CLOCK.wall(), _ops(args))
+        return await why(store, args.code, Policy(), SYSTEM_CLOCK.wall(), _ops(args.ops, data))
+    finally:
+        await store.close()
+
+
+async def _facts_of_service(args: argparse.Namespace) -> list[tuple[str, str]]:
+    from shortlink.serving.policy import kept_policy
+    from shortlink.store.opening import open_store
+
+    settings = read_settings(os.environ)
+    store = await open_store(settings.store, settings.region, SYSTEM_CLOCK)
+    try:
+        policy = await kept_policy(store, settings.region)
+        ops = _ops(args.ops, None)
+        return await why(store, args.code, policy, SYSTEM_CLOCK.wall(), ops, settings.region)
     finally:
         await store.close()
 
@@ -201,13 +228,14 @@ def _database(data: Path) -> Path:
     return data / DATABASE
 
 
-def _ops(args: argparse.Namespace) -> tuple[str, int] | None:
-    text = args.ops
-    if text is None:
+def _ops(text: str | None, data: Path | None) -> tuple[str, int] | None:
+    if text is None and data is not None:
         try:
-            text = json.loads((args.data / LOCK).read_text(encoding="utf-8"))["ops"]
+            text = json.loads((data / LOCK).read_text(encoding="utf-8"))["ops"]
         except (OSError, ValueError, LookupError, TypeError):
             return None
+    if text is None:
+        return None
     host, _, port = text.rpartition(":")
     if not re.fullmatch("[0-9]{1,5}", port):
         raise Problem(f"--ops {text[:80]!r} is not HOST:PORT")

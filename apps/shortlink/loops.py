@@ -28,13 +28,15 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class Loop:
-    """`work` is done, then `pause` seconds pass. `moved` and `succeeded` (steady) are when
-    it last ended, well or not, or told of progress; and when it last ended well.
+    """`work` is done, then `pause` seconds pass, of which up to the share `jitter` is left out.
+    `moved` and `succeeded` (steady) are when it last ended, well or not, or told of progress;
+    and when it last ended well.
     """
 
     name: str
     work: Callable[[], Awaitable[None]]
     pause: float
+    jitter: float = 0.0
     rounds: int = 0
     failures: int = 0
     moved: int = 0
@@ -84,9 +86,11 @@ class Loops(Collector):
                 loop.moved = self._steady()
 
     def hung(self) -> list[str]:
-        """The loops that made no progress for longer than DEADLINE."""
+        """The loops that made no progress for longer than DEADLINE and their pause."""
         now = self._steady()
-        return [loop.name for loop in self._loops if now - loop.moved > DEADLINE * 1000]
+        return [
+            loop.name for loop in self._loops if now - loop.moved > (DEADLINE + loop.pause) * 1000
+        ]
 
     def collect(self) -> Iterable[Metric]:
         """The series (O1)."""
@@ -135,4 +139,4 @@ class Loops(Collector):
                 backoff = min(first * 2 ** min(failures, _DOUBLINGS), _BACKOFF_CAP)
                 await self._sleep(backoff * (1 - self._chance() / 2))
             else:
-                await self._sleep(loop.pause)
+                await self._sleep(loop.pause * (1 - loop.jitter * self._chance()))

@@ -25,15 +25,22 @@ BASE_URL: Final = "SHORTLINK_BASE_URL"
 OWN_HOSTS: Final = "SHORTLINK_OWN_HOSTS"
 KEYS_FILE: Final = "SHORTLINK_KEYS_FILE"
 AUDIT_LOG: Final = "SHORTLINK_AUDIT_LOG"
+OPERATOR_NAME: Final = "SHORTLINK_OPERATOR_NAME"
+NAMESPACE: Final = "SHORTLINK_NAMESPACE"
+SWEEP_SECONDS: Final = "SHORTLINK_SWEEP_SECONDS"
 
 DRAIN_SECONDS: Final = 5.0
 """Until every node of a cluster has heard that a pod gets no more visitors."""
 
 _DRAIN_MOST: Final = 300.0
+_SWEEP: Final = 300.0
+_SWEEP_LEAST: Final = 5.0
+_SWEEP_MOST: Final = 3600.0
 _AUDIT_LOG: Final = "/var/lib/shortlink/audit.jsonl"
 
 _STORE: Final = re.compile(r"(sqlite:///|postgresql://|cassandra://).+")
 _REGION: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+_NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 class WrongSetting(Problem):
@@ -65,6 +72,23 @@ class ApiSettings:
     keys_file: Path
 
 
+@dataclass(frozen=True, slots=True)
+class OperatorSettings:
+    """What the operator needs besides. `region` is the name of its cluster, `own_hosts` includes
+    the host of `base_url` (P2), `name` is what it is known by among those of its cluster,
+    `namespace` where its Lease and switches are (None: its own), and `sweep` the seconds between
+    two comparisons of all objects with the store.
+    """
+
+    region: str
+    base_url: str
+    own_hosts: frozenset[str]
+    audit_log: Path
+    name: str
+    namespace: str | None
+    sweep: float
+
+
 def read_settings(environ: Mapping[str, str]) -> Settings:
     """What every service needs. Raises WrongSetting, as the other readers here do."""
     store = _needed(environ, STORE, FORMS)
@@ -79,22 +103,49 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
         raise WrongSetting(
             REGION, f"is {region[:70]!r}; set it to a name of a-z, 0-9 and hyphen, as us-east-1"
         )
-    return Settings(store, _cache(environ), region, _drain(environ))
+    drain = _seconds(environ, DRAIN, DRAIN_SECONDS, 0, _DRAIN_MOST)
+    return Settings(store, _cache(environ), region, drain)
 
 
 def read_api_settings(environ: Mapping[str, str]) -> ApiSettings:
     """What the API needs besides."""
+    base_url, own_hosts = _site(environ)
+    keys_file = _needed(environ, KEYS_FILE, "the path of the file of API keys")
+    return ApiSettings(base_url, own_hosts, Path(keys_file))
+
+
+def read_operator_settings(environ: Mapping[str, str], host_name: str) -> OperatorSettings:
+    """What the operator needs besides. It is known by `host_name` unless it has a name."""
+    region = _needed(environ, REGION, "the name of the region whose cluster this is")
+    base_url, own_hosts = _site(environ)
+    namespace = environ.get(NAMESPACE) or None
+    if namespace is not None and not _NAMESPACE.fullmatch(namespace):
+        raise WrongSetting(
+            NAMESPACE, f"is {namespace[:70]!r}; set it to the namespace that the operator runs in"
+        )
+    return OperatorSettings(
+        region,
+        base_url,
+        own_hosts,
+        _audit_log(environ),
+        environ.get(OPERATOR_NAME) or host_name,
+        namespace,
+        _seconds(environ, SWEEP_SECONDS, _SWEEP, _SWEEP_LEAST, _SWEEP_MOST),
+    )
+
+
+def _site(environ: Mapping[str, str]) -> tuple[str, frozenset[str]]:
+    """What short links begin with, and the hosts that none may point at."""
     base_url = _needed(environ, BASE_URL, "what short links begin with, as https://s.example")
     listed = (host.strip() for host in environ.get(OWN_HOSTS, "").split(","))
     own_hosts = frozenset(host for host in listed if host)
     if refusal := check_policy(Policy(own_hosts=own_hosts), production=True):
         raise WrongSetting(OWN_HOSTS, f"can't be used: {refusal.message}")
-    keys_file = _needed(environ, KEYS_FILE, "the path of the file of API keys")
-    return ApiSettings(base_url.rstrip("/"), own_hosts | {_host_of(base_url)}, Path(keys_file))
+    return base_url.rstrip("/"), own_hosts | {_host_of(base_url)}
 
 
-def read_audit_log(environ: Mapping[str, str]) -> Path:
-    """Where the worker appends what happened to links."""
+def _audit_log(environ: Mapping[str, str]) -> Path:
+    """Where the operator appends what happened to links."""
     path = Path(environ.get(AUDIT_LOG) or _AUDIT_LOG)
     if not path.parent.is_dir():
         raise WrongSetting(
@@ -128,16 +179,20 @@ def _cache(environ: Mapping[str, str]) -> str | None:
     return value
 
 
-def _drain(environ: Mapping[str, str]) -> float:
-    value = environ.get(DRAIN)
+def _seconds(
+    environ: Mapping[str, str], variable: str, default: float, least: float, most: float
+) -> float:
+    value = environ.get(variable)
     if not value:
-        return DRAIN_SECONDS
+        return default
     try:
         seconds = float(value)
     except ValueError:
         seconds = math.nan
-    if not 0 <= seconds <= _DRAIN_MOST:
-        raise WrongSetting(DRAIN, f"is {value[:20]!r}; set it to seconds, 0 to {_DRAIN_MOST:.0f}")
+    if not least <= seconds <= most:
+        raise WrongSetting(
+            variable, f"is {value[:20]!r}; set it to seconds, {least:.0f} to {most:.0f}"
+        )
     return seconds
 
 

@@ -11,6 +11,9 @@ from shortlink.links.instants import format_instant
 from shortlink.links.model import Event
 from shortlink.store.port import LinkStore
 
+RELAY_PAUSE = 0.5
+"""Seconds between two runs."""
+
 _BATCH = 200
 
 Sink = Callable[[Sequence[Event]], Awaitable[None]]

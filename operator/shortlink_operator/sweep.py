@@ -20,6 +20,9 @@ from shortlink.store.port import Due, StoreError
 
 log = structlog.get_logger()
 
+SWEEP_PAUSE = 1.0
+"""Seconds between two runs."""
+
 _BATCH = 200
 
 
@@ -38,7 +41,7 @@ class Sweeper:
 
     A clock that is wrong for a while would else end links for good and give their codes away;
     waiting costs nothing, for no answer depends on the sweeper. `progressed` is called after
-    each batch.
+    each batch; while it `is_paused`, nothing is moved.
     """
 
     def __init__(
@@ -46,11 +49,13 @@ class Sweeper:
         management: Management,
         settle: int = SETTLE,
         progressed: Callable[[], None] = lambda: None,
+        is_paused: Callable[[], bool] = lambda: False,
     ) -> None:
         self._management = management
         self._store = management.store
         self._settle = settle
         self._progressed = progressed
+        self._is_paused = is_paused
         self._ahead: int | None = None  # of the wall clock before the steady one, last seen
         self._even_since = 0
 
@@ -59,7 +64,7 @@ class Sweeper:
         if not self._is_clock_settled():
             return
         now = self._management.clock.wall()
-        while batch := await self._store.due(now, _BATCH):
+        while not self._is_paused() and (batch := await self._store.due(now, _BATCH)):
             looks = [self._look(due, now) for due in batch]  # together, to share commits
             done: list[Due] = []
             again: list[Due] = []

@@ -1,4 +1,5 @@
-"""Tests on the local platform as it runs (`make up`): run by `make test-real`.
+"""Tests on the local platform as it runs (`make up`), and on scratch clusters of the same parts:
+run by `make test-real`.
 
 They are collected only when a path within this folder is named, so that `make test` needs
 nothing but Python. One that breaks something mends it again.
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from local.regions import faults
+from tests.apiserver import ScratchCluster, scratch_cluster
 from tests.drills.site import Site, User, local_site, until
 
 HERE = Path(__file__).parent
@@ -36,6 +38,13 @@ def site() -> Site:
         return local_site()
     except SystemExit as unready:
         pytest.exit(str(unready), returncode=4)
+
+
+@pytest.fixture(scope="session")
+def scratch() -> Iterator[ScratchCluster]:
+    """A cluster for this run's tests, which use namespaces of their own in it."""
+    with scratch_cluster() as cluster:
+        yield cluster
 
 
 @pytest.fixture

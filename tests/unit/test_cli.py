@@ -39,6 +39,7 @@ def service(plain: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
         monkeypatch.setenv(name, value)
     Path("keys.json").write_text('{"keys": []}')
     Path("keys.json").chmod(0o600)
+    Path("config").write_text(KUBECONFIG)
     return plain
 
 
@@ -287,11 +288,18 @@ def test_a_command_line_that_is_wrong_ends_with_2(shortlink: Run, words: str) ->
     assert "error: " in err.splitlines()[-1]
 
 
+KUBECONFIG = """\
+current-context: c
+contexts: [{name: c, context: {cluster: k, user: u}}]
+clusters: [{name: k, cluster: {server: "https://127.0.0.1:1"}}]
+users: [{name: u, user: {token: t}}]
+"""
 SERVED = {
     "SHORTLINK_STORE": "sqlite:///links.db",
     "SHORTLINK_BASE_URL": "https://s.example",
     "SHORTLINK_KEYS_FILE": "keys.json",
     "SHORTLINK_AUDIT_LOG": "audit.jsonl",
+    "SHORTLINK_REGION": "eu-west-1",
 }
 
 
@@ -308,9 +316,13 @@ SERVED = {
         ("api", "SHORTLINK_BASE_URL", ""),
         ("api", "SHORTLINK_KEYS_FILE", ""),
         ("api", "SHORTLINK_KEYS_FILE", "none.json"),
-        ("worker", "SHORTLINK_STORE", ""),
-        ("worker", "SHORTLINK_AUDIT_LOG", "none/audit.jsonl"),
-        ("worker", "SHORTLINK_AUDIT_LOG", "."),
+        ("operator", "SHORTLINK_STORE", ""),
+        ("operator", "SHORTLINK_REGION", ""),
+        ("operator", "SHORTLINK_BASE_URL", ""),
+        ("operator", "SHORTLINK_NAMESPACE", "Short_Links"),
+        ("operator", "SHORTLINK_SWEEP_SECONDS", "1"),
+        ("operator", "SHORTLINK_AUDIT_LOG", "none/audit.jsonl"),
+        ("operator", "SHORTLINK_AUDIT_LOG", "."),
         ("prepare", "SHORTLINK_STORE", ""),
         ("prepare", "SHORTLINK_STORE", "sqlite:///none/links.db"),
     ],
@@ -319,7 +331,6 @@ def test_T1_a_service_with_a_wrong_setting_ends_with_2_and_names_it(
     service: Run, monkeypatch: pytest.MonkeyPatch, words: str, variable: str, value: str
 ) -> None:
     monkeypatch.setenv(variable, value)
-    monkeypatch.setenv("SHORTLINK_REGION", "eu-west-1")
     status, out, err = service(words)
     assert (status, out) == (2, "")
     (line,) = err.splitlines()
@@ -331,6 +342,7 @@ def test_T1_without_its_region_a_cassandra_store_is_not_opened(
     service: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHORTLINK_STORE", "cassandra://eu-west-1=10.77.2.1/links")
+    monkeypatch.setenv("SHORTLINK_REGION", "")
     status, _, err = service("redirect")
     assert (status, err.count("\n")) == (2, 1)
     assert err.startswith("shortlink: SHORTLINK_REGION is not set")
@@ -342,7 +354,7 @@ def test_T1_without_its_region_a_cassandra_store_is_not_opened(
         ("redirect", "--port"),
         ("redirect", "--ops-port"),
         ("api", "--port"),
-        ("worker", "--port"),
+        ("operator --kubeconfig config", "--port"),
     ],
 )
 def test_T1_a_service_on_a_port_in_use_names_it(
@@ -350,7 +362,16 @@ def test_T1_a_service_on_a_port_in_use_names_it(
 ) -> None:
     rest = {"redirect": {"--port": "--ops-port", "--ops-port": "--port"}}.get(words, {})
     others = [rest[option], str(free_ports(1)[0])] if rest else []
-    refused(service(words, option, str(used_port), *others), str(used_port), option, "in use")
+    ended = service(*words.split(), option, str(used_port), *others)
+    refused(ended, str(used_port), option, "in use")
+
+
+def test_T1_an_operator_that_can_not_log_in_names_the_way_out(
+    service: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    refused(service("operator"), "--kubeconfig")
+    refused(service("operator", "--kubeconfig", "none"), "none", "No such file")
 
 
 def test_T1_a_store_is_prepared_and_said_so(service: Run, data: Path) -> None:

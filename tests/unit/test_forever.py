@@ -154,7 +154,7 @@ async def test_a_loop_hangs_once_it_has_made_no_progress_for_its_deadline() -> N
 
     loops = Loops([Loop("sweep", wait, 1), Loop("relay", wait, 1)], hand.clock, pause)
     async with loops.running():
-        hand.advance(int(DEADLINE * 1000))
+        hand.advance(int((DEADLINE + 1) * 1000))  # and its pause
         assert loops.hung() == []
         loops.progressed("relay")
         hand.advance(1)

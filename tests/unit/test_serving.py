@@ -1,27 +1,21 @@
-"""What the services' processes share, and the worker's word about itself."""
+"""What the services' processes share."""
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import suppress
+import signal
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from http import HTTPStatus
 
 import pytest
-import structlog
-from prometheus_client import CollectorRegistry
 
-from shortlink.clock import HandClock
 from shortlink.links.codes import SLOTS, SlotMap
-from shortlink.links.model import Event
-from shortlink.loops import DEADLINE
 from shortlink.serving.codes import StoredCodes
-from shortlink.serving.ops import OpsServer
-from shortlink.serving.parts import Parts
+from shortlink.serving.ops import OpsServer, line
+from shortlink.serving.stopping import Stop
 from shortlink.store.port import NotFoundHere, StoreUnavailable
-from shortlink_operator.worker import Worker
 from tests.fakes import FailsAt, Kept, MemoryStore
 from tests.http.api_rig import LINKS, is_problem
 from tests.http.api_rig import Rig as ApiRig
-from tests.samples import NOW, a_create
-from tests.world import World
 
 
 async def ask(server: OpsServer, request: bytes) -> tuple[int, str]:
@@ -38,73 +32,16 @@ def get(path: str) -> bytes:
     return f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode()
 
 
-class Rig:
-    """A worker on a store in memory. `gate` holds its sink; `down` fails its store."""
-
-    def __init__(self) -> None:
-        self.world = World()
-        self.gate = asyncio.Event()
-        self.entered = asyncio.Event()
-        self._published = asyncio.Event()
-        self.hand = HandClock(NOW)
-        self.down = False
-        store = MemoryStore(self.world.kept, self._store)
-        self.worker = Worker(Parts(store, None, CollectorRegistry()), self.hand.clock, self._sink)
-
-    async def published(self) -> None:
-        """Return when nothing is pending."""
-        async with asyncio.timeout(30):
-            await self._published.wait()
-
-    async def _store(self, method: str, done: bool) -> None:
-        if method == "published" and done:
-            self._published.set()
-        if self.down:
-            raise StoreUnavailable("links.db is locked")
-
-    async def _sink(self, events: Sequence[Event]) -> None:
-        self.entered.set()
-        await self.gate.wait()
+async def alive() -> tuple[HTTPStatus, str, bytes]:
+    return line(HTTPStatus.OK, "alive")
 
 
-async def test_O1_a_worker_whose_loop_hangs_is_not_alive_until_it_moves_again() -> None:
-    rig = Rig()
-    await rig.world.management().create(a_create())
-    await rig.worker.ops.start("127.0.0.1", 0)
-    async with rig.worker.loops.running():
-        await rig.entered.wait()
-        assert await ask(rig.worker.ops, get("/healthz")) == (200, "alive\n")
-        rig.hand.advance(int(DEADLINE * 1000) + 1)
-        rig.worker.loops.progressed("sweep")
-        assert await ask(rig.worker.ops, get("/healthz")) == (503, "hung: relay\n")
-        rig.gate.set()
-        await rig.published()
-        assert await ask(rig.worker.ops, get("/healthz")) == (200, "alive\n")
-    _, series = await ask(rig.worker.ops, get("/metrics"))
-    assert "shortlink_events_published_total 1.0" in series
-    rig.worker.ops.close()
-
-
-async def test_O1_a_worker_without_its_store_is_alive_but_not_ready() -> None:
-    rig = Rig()
-    await rig.worker.ops.start("127.0.0.1", 0)
-    assert (await ask(rig.worker.ops, get("/readyz")))[0] == 200
-    rig.down = True
-    assert (await ask(rig.worker.ops, get("/readyz")))[0] == 503
-    assert (await ask(rig.worker.ops, get("/healthz")))[0] == 200
-    rig.worker.ops.close()
-
-
-async def test_O4_what_a_worker_publishes_is_in_its_log() -> None:
-    rig = Rig()
-    rig.gate.set()
-    await rig.world.management().create(a_create())
-    with structlog.testing.capture_logs() as logs:
-        async with rig.worker.loops.running():
-            await rig.published()
-    (told,) = [entry for entry in logs if entry["event"] == "link event"]
-    assert (told["kind"], told["code"]) == ("created", "promo")
-    assert told["at"].endswith("Z")
+@asynccontextmanager
+async def listener() -> AsyncIterator[OpsServer]:
+    server = OpsServer({"/healthz": alive})
+    await server.start("127.0.0.1", 0)
+    yield server
+    server.close()
 
 
 @pytest.mark.parametrize(
@@ -117,29 +54,38 @@ async def test_O4_what_a_worker_publishes_is_in_its_log() -> None:
         (b"\xff\r\n\r\n", 404),
     ],
 )
-async def test_a_workers_listener_answers_what_it_has(request_: bytes, status: int) -> None:
-    rig = Rig()
-    await rig.worker.ops.start("127.0.0.1", 0)
-    assert (await ask(rig.worker.ops, request_))[0] == status
-    rig.worker.ops.close()
+async def test_an_ops_listener_answers_what_it_has(request_: bytes, status: int) -> None:
+    async with listener() as ops:
+        assert (await ask(ops, request_))[0] == status
 
 
 @pytest.mark.parametrize("sent", [b"GET " + b"a" * 100_000, b""])
-async def test_a_workers_listener_outlives_who_sends_no_request(sent: bytes) -> None:
-    rig = Rig()
-    await rig.worker.ops.start("127.0.0.1", 0)
-    told: list[object] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
-    reader, writer = await asyncio.open_connection("127.0.0.1", rig.worker.ops.port)
-    writer.write(sent)
-    writer.write_eof()
+async def test_an_ops_listener_outlives_who_sends_no_request(sent: bytes) -> None:
+    async with listener() as ops:
+        told: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        reader, writer = await asyncio.open_connection("127.0.0.1", ops.port)
+        writer.write(sent)
+        writer.write_eof()
+        async with asyncio.timeout(30):
+            with suppress(ConnectionResetError):  # it had not read all of it
+                assert await reader.read() == b""
+        writer.close()
+        assert (await ask(ops, get("/healthz")))[0] == 200
+        assert told == []
+
+
+async def test_a_process_hears_signals_again_that_somebody_took() -> None:
+    """Kopf takes them for itself whenever it is begun."""
+    loop = asyncio.get_running_loop()
+    stop = Stop()
+    loop.add_signal_handler(signal.SIGTERM, lambda: None)
+    stop.listen()
+    signal.raise_signal(signal.SIGTERM)
     async with asyncio.timeout(30):
-        with suppress(ConnectionResetError):  # it had not read all of it
-            assert await reader.read() == b""
-    writer.close()
-    assert (await ask(rig.worker.ops, get("/healthz")))[0] == 200
-    assert told == []
-    rig.worker.ops.close()
+        await stop.asked()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.remove_signal_handler(number)
 
 
 def entropy(count: int) -> bytes:

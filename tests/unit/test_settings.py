@@ -7,7 +7,7 @@ import pytest
 from shortlink.settings import (
     WrongSetting,
     read_api_settings,
-    read_audit_log,
+    read_operator_settings,
     read_settings,
 )
 from shortlink.store.cassandra.address import parse_address
@@ -21,6 +21,10 @@ GOOD = {
     "SHORTLINK_OWN_HOSTS": "www.s.example, 10.77.1.1:30080",
     "SHORTLINK_KEYS_FILE": "/etc/shortlink/keys.json",
     "SHORTLINK_DRAIN": "2.5",
+    "SHORTLINK_AUDIT_LOG": "/audit.jsonl",
+    "SHORTLINK_OPERATOR_NAME": "operator-0",
+    "SHORTLINK_NAMESPACE": "shortlink",
+    "SHORTLINK_SWEEP_SECONDS": "60",
 }
 
 
@@ -95,11 +99,39 @@ def test_what_is_wrong_for_the_api_is_named(variable: str, value: str, told: str
     assert "hunter2" not in str(wrong.value)
 
 
-def test_an_audit_log_needs_its_folder(tmp_path: Path) -> None:
-    path = tmp_path / "audit.jsonl"
-    assert read_audit_log({"SHORTLINK_AUDIT_LOG": str(path)}) == path
-    with pytest.raises(WrongSetting, match=r"^SHORTLINK_AUDIT_LOG is .* there is no .*/none; make"):
-        read_audit_log({"SHORTLINK_AUDIT_LOG": str(tmp_path / "none" / "audit.jsonl")})
+def test_what_is_set_for_the_operator_is_read() -> None:
+    own = read_operator_settings(GOOD, "host")
+    assert (own.region, own.name, own.namespace) == ("us-east-1", "operator-0", "shortlink")
+    assert (own.base_url, own.sweep) == ("https://s.example", 60)
+    assert own.own_hosts == {"s.example", "www.s.example", "10.77.1.1:30080"}
+    assert own.audit_log == Path("/audit.jsonl")
+
+
+def test_an_operator_is_known_by_its_host_and_sweeps_every_five_minutes_by_default() -> None:
+    unset = ("OPERATOR_NAME", "NAMESPACE", "SWEEP_SECONDS")
+    own = read_operator_settings(GOOD | {f"SHORTLINK_{name}": "" for name in unset}, "host")
+    assert (own.name, own.namespace, own.sweep) == ("host", None, 300)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "told"),
+    [
+        ("SHORTLINK_REGION", "", "is not set; set it to the name of the region"),
+        ("SHORTLINK_BASE_URL", "", "is not set"),
+        ("SHORTLINK_OWN_HOSTS", "https://s.example", "can't be used"),
+        ("SHORTLINK_NAMESPACE", "Short_Links", "is 'Short_Links'; set it to the namespace"),
+        ("SHORTLINK_NAMESPACE", "-a", "set it to the namespace"),
+        ("SHORTLINK_SWEEP_SECONDS", "4.9", "is '4.9'; set it to seconds, 5 to 3600"),
+        ("SHORTLINK_SWEEP_SECONDS", "3601", "set it to seconds, 5 to 3600"),
+        ("SHORTLINK_SWEEP_SECONDS", "often", "set it to seconds, 5 to 3600"),
+        ("SHORTLINK_AUDIT_LOG", "/none/audit.jsonl", "there is no /none; make it"),
+    ],
+)
+def test_what_is_wrong_for_the_operator_is_named(variable: str, value: str, told: str) -> None:
+    with pytest.raises(WrongSetting) as wrong:
+        read_operator_settings(GOOD | {variable: value}, "host")
+    assert str(wrong.value).startswith(f"{variable} ")
+    assert told in str(wrong.value)
 
 
 def test_addresses_are_not_shown() -> None:

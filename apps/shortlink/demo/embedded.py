@@ -25,9 +25,8 @@ from shortlink.store.sql import open_sql_store
 from shortlink_operator.apply import Reconciler
 from shortlink_operator.folder import ManifestFolder
 from shortlink_operator.follow import Follower
-from shortlink_operator.relay import AuditLog, Relay
-from shortlink_operator.sweep import Sweeper
-from shortlink_operator.worker import RELAY_PAUSE, SWEEP_PAUSE
+from shortlink_operator.relay import RELAY_PAUSE, AuditLog, Relay
+from shortlink_operator.sweep import SWEEP_PAUSE, Sweeper
 
 HOST = "127.0.0.1"
 """It serves this machine alone: its API speaks plain HTTP."""

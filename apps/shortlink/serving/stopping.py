@@ -22,6 +22,10 @@ class Stop:
 
     def __init__(self) -> None:
         self._asked = asyncio.Event()
+        self.listen()
+
+    def listen(self) -> None:
+        """Hear the signals, also where somebody else took them for himself meanwhile."""
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._hear, number)
 

@@ -127,7 +127,7 @@ class Topology:
         if len(self._slots) == SLOTS and len(regions) == 1:
             return regions.pop()  # whatever the key
         if self._map is None:
-            raise StoreUnavailable("no slot key was installed yet: start an API or a worker")
+            raise StoreUnavailable("no slot key was installed yet: start an API or an operator")
         return self._slots.get(self._map.slot(code))
 
     async def _load(self) -> None:
