@@ -2,9 +2,9 @@
 
 import sys
 
-from bench import creates, redirect
+from bench import creates, operator, redirect
 
-BENCHES = {"redirect": redirect.main, "creates": creates.main}
+BENCHES = {"redirect": redirect.main, "creates": creates.main, "operator": operator.main}
 
 
 def main(names: list[str]) -> int:

@@ -98,7 +98,8 @@ class ScratchCluster:
             f"--service-account-key-file={files}/server.key",
             f"--service-account-signing-key-file={files}/server.key",
         )
-        self._run(
+        self._await_ready()
+        self._run(  # last: it gives up on an API server that is slow to come
             "kube-controller-manager",
             f"--kubeconfig={self.kubeconfig}",
             "--secure-port=0",
@@ -106,7 +107,6 @@ class ScratchCluster:
             f"--service-account-private-key-file={files}/server.key",
             "--leader-elect=false",
         )
-        self._await_ready()
 
     def stop(self) -> None:
         """Kill the API server (and who acts by it); its data stay."""

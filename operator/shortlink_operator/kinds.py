@@ -124,8 +124,8 @@ class Spec(Model):
     )
     redirect_type: Literal[301, 302] = Field(
         302,
-        description="The status that visitors get. 301 says that the move is meant to last: only for"
-        " a link that never expires.",
+        description="The status that visitors get. 301 says that the move is meant to last: only"
+        " for a link that never expires.",
     )
     tags: list[str] = Field([], description="Labels of the link, for the owner's own use.")
     metadata: dict[str, str] = Field(

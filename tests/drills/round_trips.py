@@ -37,13 +37,20 @@ from shortlink.store.cassandra.opening import over
 from shortlink.store.cassandra.session import Level, Row, Statement
 from shortlink.store.opening import prepare
 from shortlink.store.port import LinkStore
+from shortlink_operator.apply import Applier
+from shortlink_operator.kinds import ShortLink, parse_manifest
+from shortlink_operator.plan import Rest
 from tests.drills.site import table, verdict
+from tests.operator_rig import manifest
 from tests.redirect_rig import ask
 
 EXPECTED = {
     "birth": 0,
     "alias": 2,
     "change": 2,
+    "object applied": 2,
+    "object edited": 4,
+    "object deleted": 4,
     "redirect, not cached": 0,
     "redirect, cached": 0,
     "unknown code of this region": 0,
@@ -51,8 +58,9 @@ EXPECTED = {
     "unknown code of none": 2,
     "unknown alias": 1,
 }
-"""A code of none is asked for in another region, and the map of slots is read anew for it, once
-in 10 s: it may have an owner by now."""
+"""An object's are those of its claim, whose birth needs none; later, two looks at the claim and
+the change. A code of none is asked for in another region, and the map of slots is read anew for
+it, once in 10 s: it may have an owner by now."""
 
 KEYSPACE = "drill_round_trips"
 T = TypeVar("T")
@@ -181,6 +189,7 @@ async def measure(
     management = Management(
         store, Policy(), SYSTEM_CLOCK, codes.draw, lambda: secrets.token_hex(16)
     )
+    applier = Applier(management, home)
     service = RedirectService(store, SYSTEM_CLOCK)
     by, counts = Actor("drill"), {what: list[int]() for what in EXPECTED}
 
@@ -196,6 +205,14 @@ async def measure(
         counts[what].append(rounds)
         return result
 
+    def wished(name: str) -> ShortLink:
+        link = parse_manifest(manifest(f"drill/{name}", {"target": target()}), name)
+        assert isinstance(link, ShortLink)
+        return link
+
+    async def object_rests(what: str, reason: str, command: Callable[[], Awaitable[Rest]]) -> None:
+        assert (outcome := await count(what, command)).reason == reason, outcome
+
     def unknown(whose: Callable[[str | None], bool]) -> str:
         while not whose(owners.get(slots.slot(code := encode(rng.randrange(SPACE))))):
             pass
@@ -208,6 +225,14 @@ async def measure(
         for each in (code, code, alias):  # a born link's first change, its second, an alias's
             edit = Edit(by=by, target=target())
             await count("change", partial(management.apply, each, edit))
+        name = f"o{rng.getrandbits(60):x}"
+        fresh, edited = wished(name), wished(name)
+        for what, reason, command in (
+            ("object applied", "Ready", partial(applier.settle, fresh, fresh=True)),
+            ("object edited", "Ready", partial(applier.settle, edited)),
+            ("object deleted", "Deleted", partial(applier.settle_gone, edited.key, "", None, "")),
+        ):
+            await object_rests(what, reason, command)
         for what in ("redirect, not cached", "redirect, cached"):
             assert (await count(what, partial(ask, service, f"/{code}"))).status == 302
         for what, code in (

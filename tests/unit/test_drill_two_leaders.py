@@ -21,8 +21,8 @@ def wrong(*targets: str, journal: list[str] = JOURNAL) -> int:
 @pytest.mark.parametrize(
     "targets",
     [
-        ["a", "b", "c", GONE, "c", "d", "e", GONE],
-        ["a", GONE, "a", "d", GONE],
+        ["a", "b", "c", GONE, "d", "e", GONE],
+        ["a", GONE, "d", "d", GONE],
         ["b", "b", GONE, GONE, "e", GONE],
         ["c", "d"],
         ["a", GONE],
@@ -38,7 +38,7 @@ def test_a_link_that_follows_its_object_is_right_whatever_it_left_out(targets: l
     [
         ["b", "a"],  # back
         ["a", "b", "a", "c"],
-        ["c", GONE, "b", "d"],  # restored as it was not
+        ["c", GONE, "c", "d"],  # restored as it was before
         ["e", GONE, "e"],  # back without its object
         ["e", GONE, "d"],
         ["e", "c", GONE],
@@ -51,4 +51,4 @@ def test_a_link_that_goes_back_or_comes_back_is_wrong(targets: list[str]) -> Non
 
 
 def test_a_tombstone_is_wrong_while_nobody_deleted_the_object() -> None:
-    assert wrong("a", GONE, "a", journal=[GONE, "a", "b"]) == 1
+    assert wrong("a", GONE, "b", journal=[GONE, "a", "b"]) == 1

@@ -11,6 +11,7 @@ import pytest
 
 from shortlink.clock import HandClock
 from shortlink.store.port import StoreUnavailable
+from shortlink_operator import queue as queue_module
 from shortlink_operator.cluster import Unreachable
 from shortlink_operator.lease import Deposed
 from shortlink_operator.queue import (
@@ -355,6 +356,29 @@ async def test_O1_a_queue_is_stuck_when_no_look_ends_though_some_are_due() -> No
         gate.open.set()
         await rig.go()
         assert not rig.queue.is_stuck()
+
+
+async def test_O1_looks_that_only_their_deadline_ends_are_no_progress(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(queue_module, "HANDLE_SECONDS", 0)
+    monkeypatch.setattr(queue_module, "WORKERS", 1)
+    rig = Rig()
+    stuck = []
+
+    async def hang(_key: str) -> None:
+        rig.hand.advance(120_000)
+        stuck.append(rig.queue.is_stuck())
+        await asyncio.Event().wait()
+
+    rig.answer = hang
+    async with rig.running_queue():
+        for number in range(5):
+            rig.queue.add(f"k{number}")
+        async with asyncio.timeout(30):
+            while len(stuck) < 4:  # noqa: ASYNC110 - the deadline is the event loop's
+                await asyncio.sleep(0)
+    assert stuck == [False, False, True, True]
 
 
 async def test_O1_a_queue_is_not_stuck_while_a_store_is_away() -> None:
