@@ -18,6 +18,7 @@ from shortlink.settings import OperatorSettings
 from shortlink.store.port import StoreUnavailable
 from shortlink_operator import leading
 from shortlink_operator.cluster import Cluster, Conflict, Login, Missing, Refused
+from shortlink_operator.lease import BELIEF
 from shortlink_operator.process import Operator
 from shortlink_operator.queue import STUCK_SECONDS
 from tests.fake_cluster import Body, FakeCluster
@@ -247,7 +248,21 @@ async def test_T2_who_lost_the_lease_does_nothing_until_it_has_it_again() -> Non
         rig.wake()
         await rig.until(lambda: Watch.now is not None)
         await rig.until(lambda: is_ready(rig, "ann/promo"))  # a sweep finds it
-        assert "shortlink_operator_leader 1.0" in (await rig.page("/metrics"))[1]
+        series = (await rig.page("/metrics"))[1]
+        assert "shortlink_operator_leader 1.0" in series
+        assert series.count('shortlink_loop_rounds_total{loop="relay"}') == 1
+
+
+async def test_T2_who_may_not_believe_in_the_lease_writes_nothing_and_asks_for_it_again() -> None:
+    """As after a time in which the process stood still."""
+    rig = Rig()
+    async with running(rig):
+        first = rig.operator._leadership
+        rig.hand.advance(BELIEF * 1000)
+        rig.api.links.apply("ann/promo", SPEC)
+        await rig.until(lambda: rig.operator._leadership is not first)
+        assert rig.api.links.writes == []
+        await rig.until(lambda: is_ready(rig, "ann/promo"))
 
 
 async def test_O1_a_leader_whose_loop_hangs_is_not_alive_until_it_moves_again() -> None:
@@ -358,12 +373,14 @@ async def test_a_permission_that_is_missing_is_told_and_the_rest_goes_on() -> No
     rig = Rig()
 
     async def refuse(path: str) -> Body:
-        if "linkpolicies" in path or "configmaps" in path:
+        if "configmaps" in path:
             raise Refused(f"GET {path}: 403: no")
         return await ApiServer.get(rig.api, path)
 
     rig.api.get = refuse  # type: ignore[method-assign]
     with structlog.testing.capture_logs() as logs:
         async with running(rig):
+            rig.api.links.apply("ann/promo", SPEC)
+            await rig.until(lambda: is_ready(rig, "ann/promo"))
             await rig.until(lambda: [each for each in logs if "403" in str(each.get("error"))])
             assert (await rig.page("/healthz"))[0] == 200
