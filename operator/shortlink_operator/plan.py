@@ -151,8 +151,12 @@ def plan_object(
     view = settled(link, policy, now)
     if late := _expired(wanted, link, claim, policy, now):
         return late
-    if view.state in _GONE:
+    if link.state in _GONE:
         return _birth(wanted, claim, policy, now, room)
+    if view.state in _GONE:
+        # Only the row frees its claim: a clock that is ahead for a while may not.
+        message = f"{link.code}: its grace is over; a new link is made once it was put away"
+        return Rest(wanted.key, False, Reason.GRACE_OVER, message, view, claim.cluster)
     if _other_code(wanted, link):
         if view.cause is Cause.DELETED:  # an object that was deleted, and made again otherwise
             return _birth(wanted, claim, policy, now, room)
@@ -193,7 +197,7 @@ def plan_gone(
         message = "the link stays as it is: it belongs to another object of this name"
         return Rest(key, False, "Gone", message, link, claim.cluster)
     view = link and settled(link, policy, now)
-    if link is None or view is None or view.state in _GONE:
+    if link is None or view is None or link.state in _GONE:
         return Reclaim(key, claim, None)
     if claim.retain if retain is None else retain:
         if not claim.retain:  # else the claim, once its object is gone, would ask for the deletion

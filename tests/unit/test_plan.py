@@ -244,10 +244,17 @@ def test_L2_a_tombstone_whose_expiry_has_passed_since_is_restored_with_the_new_o
     assert rest(late) == (False, Reason.EXPIRY_IN_PAST)
 
 
-@pytest.mark.parametrize("state", [State.TOMBSTONED, State.QUARANTINED, State.FREE])
+@pytest.mark.parametrize("state", [State.QUARANTINED, State.FREE])
 def test_L2_after_the_grace_an_object_begins_anew(state: State) -> None:
     link = linked(**RESTING | {"state": state})
     assert plan_for(an_object(), link) == Birth(KEY, an_object(), claim_of(link))
+
+
+def test_L5_a_clock_that_is_ahead_for_a_while_gives_up_no_claim() -> None:
+    """The sweeper moves a row only after its clock went evenly for long; claims wait for it."""
+    link = linked(**RESTING | {"state": State.TOMBSTONED})
+    assert rest(plan_for(an_object(), link)) == (False, Reason.GRACE_OVER)
+    assert rest(plan_for(None, link)) == (False, "Deleted")
 
 
 def test_W4_an_object_without_expiry_is_not_born_again_when_its_link_ran_out() -> None:
@@ -271,7 +278,7 @@ def test_L2_a_tombstone_keeps_its_claim_so_that_its_object_can_come_back(link: L
 
 
 @pytest.mark.parametrize(
-    "link", [linked(**RESTING), linked(**RESTING | {"state": State.TOMBSTONED}), None]
+    "link", [linked(**RESTING), linked(**RESTING | {"state": State.FREE}), None]
 )
 def test_T2_a_claim_that_holds_nothing_is_released(link: Link | None) -> None:
     claim = Claim(KEY, "promo", 1, "t1")

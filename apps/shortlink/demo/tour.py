@@ -123,16 +123,8 @@ class Tour:
 
     async def _story(self) -> None:
         self._title("What the audit log tells of the code")
-        kinds = ["created", "edited", "expiring", "tombstoned", "restored", "edited"]
-        kinds += [
-            "tombstoned",
-            "restored",
-            "edited",
-            "tombstoned",
-            "quarantined",
-            "freed",
-            "created",
-        ]
+        kinds = ["created", "edited", "expiring", "tombstoned", "restored", "tombstoned"]
+        kinds += ["restored", "tombstoned", "quarantined", "freed", "created"]
         self._check("events", kinds, await self._events("spring26"))
 
     def _title(self, text: str) -> None:
