@@ -20,7 +20,7 @@ from shortlink.links.targets import MAX_TARGET
 from shortlink_operator import kinds, policies
 from shortlink_operator.kinds import GROUP, NEVER
 from shortlink_operator.policies import MAX_DURATION, UNITS, format_duration
-from shortlink_operator.status import MAX_MESSAGE, LinkStatus, PolicyStatus
+from shortlink_operator.status import MAX_CONDITIONS, MAX_MESSAGE, LinkStatus, PolicyStatus
 
 FOLDER: Final = Path(__file__).parents[1] / "crds"
 HEADER: Final = (
@@ -169,7 +169,7 @@ _POLICY: Final[Mapping[str, Mapping[str, Any]]] = {
 _STATUS: Final[Mapping[str, Mapping[str, Any]]] = {
     "observedGeneration": {"format": "int64"},
     "conditions": {
-        "maxItems": 8,
+        "maxItems": MAX_CONDITIONS,
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["type"],
     },

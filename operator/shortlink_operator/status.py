@@ -34,6 +34,9 @@ UNSEEN: Final = frozenset({WAITING_FOR_QUORUM, UNREADABLE, POLICY_INVALID, BROKE
 IN_FORCE: Final = "InForce"
 DIFFERS: Final = "DiffersBetweenRegions"
 
+MAX_CONDITIONS: Final = 8
+"""Ours and those of others."""
+
 MAX_MESSAGE: Final = 1024
 """Characters; Kubernetes allows 32768, which 10,000 objects would feel."""
 
@@ -73,7 +76,7 @@ class PolicyStatus(_Model):
 
 
 class LinkStatus(_Model):
-    """How a ShortLink stands. Written by the operator alone, and mended if changed by hand."""
+    """How a ShortLink stands. The operator writes it, and mends all but others' conditions."""
 
     observed_generation: Annotated[
         int, Field(ge=0, description="The metadata.generation that this status is about.")
@@ -132,7 +135,8 @@ def status_of(
             ],
             home=home or None,
             **facts,
-        )
+        ),
+        old,
     )
 
 
@@ -159,7 +163,7 @@ def policy_status_of(
     else:
         ready, reason, message = True, IN_FORCE, ""
     condition = _ready(ready, reason, message, generation, old or {}, now)
-    return _dumped(PolicyStatus(observed_generation=generation, conditions=[condition]))
+    return _dumped(PolicyStatus(observed_generation=generation, conditions=[condition]), old or {})
 
 
 def status_patch(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -215,5 +219,10 @@ def _condition(status: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return next((one for one in conditions if one["type"] == READY), None)
 
 
-def _dumped(status: BaseModel) -> dict[str, Any]:
-    return status.model_dump(by_alias=True, exclude_none=True)
+def _dumped(status: BaseModel, old: Mapping[str, Any]) -> dict[str, Any]:
+    """With the conditions that others keep there: each would else mend what the other wrote."""
+    dumped = status.model_dump(by_alias=True, exclude_none=True)
+    (ready,) = dumped["conditions"]
+    kept = [ready if one["type"] == READY else one for one in old.get("conditions") or []]
+    dumped["conditions"] = kept if ready in kept else [*kept[: MAX_CONDITIONS - 1], ready]
+    return dumped

@@ -70,6 +70,17 @@ def test_T2_the_same_outcome_again_is_an_equal_status() -> None:
         assert status_patch(old, status(outcome, old, NOW + DAY)) is None
 
 
+def test_T2_conditions_of_others_stay_where_they_are() -> None:
+    """Else each side would write anew what the other wrote, without end."""
+    theirs = {"type": "Scanned", "status": "True"}
+    first = status(rest())
+    for old in ([theirs, *first["conditions"]], [*first["conditions"], theirs]):
+        assert status(rest(), {**first, "conditions": old})["conditions"] == old
+    assert status(rest(), {"conditions": [theirs]})["conditions"] == [theirs, *first["conditions"]]
+    many = [{"type": f"T{n}", "status": "True"} for n in range(8)]
+    assert status(rest(), {"conditions": many})["conditions"] == [*many[:7], *first["conditions"]]
+
+
 def test_T2_the_time_of_a_condition_is_that_of_its_last_change() -> None:
     first = status(rest(False, "Taken", "a", link=None))
     second = status(rest(False, "Reserved", "b", link=None), first, NOW + DAY, generation=2)
@@ -139,7 +150,7 @@ def test_T2_reasons_have_the_form_that_kubernetes_wants(reason: str) -> None:
     [
         {"url": "https://elsewhere.example/x"},
         {"conditions": []},
-        {"conditions": [{"type": "Foreign", "status": "True"}]},
+        {"conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": "1970"}]},
         {"code": "other", "state": "nonsense"},
     ],
     ids=str,
