@@ -1,7 +1,7 @@
 """The long evidence: `make prove`, or `make prove ARGS="kill planted"` for some of it.
 
-Those on the local platform need `make up` first, and run only when they are named. Each proof is
-a command. Its record in docs/evidence/ holds the command, the commit, how long it took and what
+Those on real parts run only when they are named: some need `make parts`, some `make up`. Each proof
+is a command. Its record in docs/evidence/ holds the command, the commit, how long it took and what
 it printed; the tables in the README are made from these.
 """
 
@@ -29,7 +29,16 @@ PROOFS: dict[str, list[str]] = {
     "redirect": ["-m", "bench", "redirect"],
     "creates": ["-m", "bench", "creates"],
 }
+PARTS_PROOFS: dict[str, list[str]] = {
+    "operator": ["-m", "bench.operator"],
+    "operator-steps": ["-m", "tests.drills.operator_steps"],
+    "operator-wpt": ["-m", "tests.drills.operator_wpt"],
+    "two-leaders": ["-m", "tests.drills.two_leaders"],
+    "watch-faults": ["-m", "tests.drills.watch_faults"],
+}
 PLATFORM_PROOFS: dict[str, list[str]] = {
+    "objects-spread": ["-m", "tests.drills.objects_spread"],
+    "operator-steps-cassandra": ["-m", "tests.drills.operator_steps", "--store", "cassandra"],
     "spread": ["-m", "tests.drills.spread"],
     "races": ["-m", "tests.drills.races"],
     "round-trips": ["-m", "tests.drills.round_trips"],
@@ -38,7 +47,7 @@ PLATFORM_PROOFS: dict[str, list[str]] = {
     "node-of-three": ["-m", "tests.drills.node_of_three"],
     "misses": ["-m", "bench.misses"],
 }
-ALL_PROOFS = PROOFS | PLATFORM_PROOFS
+ALL_PROOFS = PROOFS | PARTS_PROOFS | PLATFORM_PROOFS
 
 
 def prove(name: str) -> bool:
