@@ -98,6 +98,7 @@ def platform_inputs(region: Region, kubeconfig: str, keys: str) -> Inputs:
         "store": store_address(),
         "cache": f"redis://{region.address}:6379",
         "base-url": f"http://{region.address}:{NODE_PORTS['redirect']}",
+        "own-hosts": ",".join(f"{each.address}:{NODE_PORTS['redirect']}" for each in REGIONS),
     }
     secret = {"kubeconfig": kubeconfig, "api-keys": keys}
     return Inputs(f"local-{region.name}-platform", plain, secret)
@@ -133,6 +134,7 @@ def main() -> None:
         sys.exit(f"stacks: {problem}")
     stack, *words = sys.argv[1:]
     engine.mend(stack)
+    (FOLDER / f"deployed-{stack}").unlink(missing_ok=True)  # by hand, it may be anything now
     command = engine.command(stack, *words)
     os.execve(command[0], command, engine.environment)  # noqa: S606 (no shell is wanted)
 

@@ -18,6 +18,7 @@ NODE_PORTS: Final = range(30000, 32768)
 _STORE: Final = re.compile(r"cassandra://[^/\s]+/\w+")
 _CACHE: Final = re.compile(r"rediss?://(?:[^@/\s]*@)?[^@:/\s]+(?::(\d{1,5}))?(?:/\d*)?")
 _BASE_URL: Final = re.compile(r"https?://[^/?#@\s]+")
+_HOSTS: Final = re.compile(r"[^\s,/@]+(,[^\s,/@]+)*")
 _IMAGE: Final = re.compile(r"\S+(?:@sha256:[0-9a-f]{64}|:(?!latest$)[\w.-]+)")
 
 
@@ -41,6 +42,8 @@ class PlatformSettings:
     cache: `shortlink:cache`, redis://HOST:PORT in this region. Without it (default) there is no
         shared cache, only each process's own.
     base_url: `shortlink:base-url`, what short URLs begin with.
+    own_hosts: `shortlink:own-hosts`, hosts or host:port with commas between them, at which links
+        may not point besides base_url's: other regions', if they have their own. None by default.
     api_keys: `shortlink:api-keys`, secret: the content of the file of hashed API keys.
     """
 
@@ -49,6 +52,7 @@ class PlatformSettings:
     cache: pulumi.Output[str] | None
     cache_port: int
     base_url: str
+    own_hosts: str | None
     api_keys: pulumi.Output[str]
 
 
@@ -81,6 +85,9 @@ def platform_settings(stack: Stack) -> PlatformSettings:
     base_url = _Key("base-url", "pulumi config set base-url https://HOST")
     if not _BASE_URL.fullmatch(base_url.required()):
         raise base_url.wrong("is no http(s)://HOST without user, path and query")
+    own_hosts = _Key("own-hosts", "pulumi config set own-hosts HOST,HOST:PORT")
+    if not _HOSTS.fullmatch(own_hosts.text() or "none"):
+        raise own_hosts.wrong("is no HOST or HOST:PORT, or several with commas between them")
     api_keys = _Key("api-keys", "pulumi config set --secret api-keys < FILE")
     return PlatformSettings(
         cluster=_cluster(),
@@ -88,6 +95,7 @@ def platform_settings(stack: Stack) -> PlatformSettings:
         cache=None if cache.text() is None else cache.address(),
         cache_port=int(redis[1] or 6379),
         base_url=base_url.required(),
+        own_hosts=own_hosts.text(),
         api_keys=api_keys.secret(),
     )
 

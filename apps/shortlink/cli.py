@@ -201,9 +201,12 @@ async def _facts(args: argparse.Namespace) -> list[tuple[str, str]]:
     if args.data is None and os.environ.get(STORE):
         return await _facts_of_service(args)
     data = args.data or _DATA
-    store = open_sql_store(_database(data), as_it_is=True)
+    database = _database(data)
+    store = open_sql_store(database, as_it_is=True)
     try:
-        return await why(store, args.code, Policy(), SYSTEM_CLOCK.wall(), _ops(args.ops, data))
+        ops = _ops(args.ops, data)
+        facts = await why(store, args.code, Policy(), SYSTEM_CLOCK.wall(), ops)
+        return [("store", f"{database}, a demo's"), *facts]
     finally:
         await store.close()
 
@@ -217,7 +220,9 @@ async def _facts_of_service(args: argparse.Namespace) -> list[tuple[str, str]]:
     try:
         policy = await kept_policy(store, settings.region)
         ops = _ops(args.ops, None)
-        return await why(store, args.code, policy, SYSTEM_CLOCK.wall(), ops, settings.region)
+        now = SYSTEM_CLOCK.wall()
+        facts = await why(store, args.code, policy, now, ops, settings.region)
+        return [("store", f"that of {STORE}, asked from {settings.region or 'here'}"), *facts]
     finally:
         await store.close()
 

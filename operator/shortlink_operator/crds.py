@@ -234,7 +234,7 @@ def _column(name: str, path: str, about: str, **more: Any) -> dict[str, Any]:
 _READY: Final = '.status.conditions[?(@.type=="Ready")]'
 _READY_COLUMNS: Final = [
     _column("Ready", f"{_READY}.status", "Whether it is as spec asks for."),
-    _column("Reason", f"{_READY}.reason", "Why.", priority=1),
+    _column("Reason", f"{_READY}.reason", "Why."),
     _column("Age", ".metadata.creationTimestamp", "Since when the object is.", type="date"),
 ]
 

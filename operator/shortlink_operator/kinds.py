@@ -113,8 +113,8 @@ class Spec(Model):
     )
     code: Annotated[str | None, _Given] = Field(
         None,
-        description="The alias, 3 to 20 of 0-9, A-Z, a-z; without it a code is drawn. It can't"
-        " be changed, added or removed later.",
+        description="The alias, 3 to 20 of 0-9, A-Z, a-z, where case matters; without it a code"
+        " is drawn. It can't be changed, added or removed later.",
     )
     expires_at: Annotated[str | None, _Given] = Field(
         None,
@@ -183,7 +183,7 @@ def parse_manifest(document: object, where: str) -> ShortLink | Unreadable:
         return Unreadable(where, wrong, keys)
     expires_at = _expiry(spec.expires_at)
     if isinstance(expires_at, Refusal):
-        return Unreadable(where, f"{expires_at.message}, or as {NEVER}", keys)
+        return Unreadable(where, f"{expires_at.message}; or write {NEVER}", keys)
     return ShortLink(
         key=key,
         namespace=manifest.metadata.namespace,

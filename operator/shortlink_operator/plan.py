@@ -232,8 +232,11 @@ def announced(claim: Claim, link: Link) -> bool:
 
 def told(refusal: Refusal) -> str:
     """A refusal's message, with the field of the object that it is about."""
-    where = _WHERE.get(refusal.field)
-    return f"{where}: {refusal.message}" if where else refusal.message
+    where, message = _WHERE.get(refusal.field), refusal.message
+    if where is None:
+        return message
+    named = message.startswith(f"{refusal.field} ")
+    return where + message.removeprefix(refusal.field) if named else f"{where}: {message}"
 
 
 def actor(key: str) -> Actor:

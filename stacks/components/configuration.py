@@ -20,6 +20,7 @@ class ConfigurationArgs:
     namespace: where it goes.
     region: this region's name, also its data centre's in the store.
     base_url: what short URLs begin with.
+    own_hosts: more hosts at which links may not point, with commas between them, or None.
     store: the store's address. Secret, for it may have a password in it.
     cache: this region's shared cache, secret for the same reason, or None.
     api_keys: the content of the file of hashed API keys.
@@ -28,6 +29,7 @@ class ConfigurationArgs:
     namespace: pulumi.Input[str]
     region: str
     base_url: str
+    own_hosts: str | None
     store: pulumi.Output[str]
     cache: pulumi.Output[str] | None
     api_keys: pulumi.Output[str]
@@ -48,6 +50,8 @@ class Configuration(pulumi.ComponentResource):
             return ObjectMetaArgs(name=what, namespace=args.namespace)
 
         settings = {"SHORTLINK_REGION": args.region, "SHORTLINK_BASE_URL": args.base_url}
+        if args.own_hosts is not None:
+            settings["SHORTLINK_OWN_HOSTS"] = args.own_hosts
         connections = {"SHORTLINK_STORE": args.store}
         if args.cache is not None:
             connections["SHORTLINK_CACHE"] = args.cache

@@ -28,6 +28,7 @@ def deploy_platform(stack: Stack) -> None:
             namespace=tenancy.namespace,
             region=stack.region,
             base_url=settings.base_url,
+            own_hosts=settings.own_hosts,
             store=settings.store,
             cache=settings.cache,
             api_keys=settings.api_keys,

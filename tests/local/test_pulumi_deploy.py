@@ -117,6 +117,7 @@ def test_a_region_is_told_its_own_addresses_M1(bench: Bench) -> None:
         "store=cassandra://us-east-1=10.77.1.1,eu-west-1=10.77.2.1,ap-southeast-1=10.77.3.1/links",
         "cache=redis://10.77.2.1:6379",
         "base-url=http://10.77.2.1:30080",
+        "own-hosts=10.77.1.1:30080,10.77.2.1:30080,10.77.3.1:30080",
     ]
     assert plain["local-eu-west-1-apps"] == [
         "image=shortlink:1",

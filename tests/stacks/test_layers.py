@@ -203,6 +203,12 @@ def test_secrets_are_secret_on_their_way_P1() -> None:
         assert digest not in str(shown)
 
 
+def test_services_are_told_which_hosts_are_the_platforms_own_P2() -> None:
+    made = deploy("own-eu-west-1-platform", PLATFORM | {"own-hosts": "go.example,10.0.0.1:8080"})
+    told = made.of("ConfigMap")["settings"]["data"]
+    assert told["SHORTLINK_OWN_HOSTS"] == "go.example,10.0.0.1:8080"
+
+
 def test_services_are_told_where_they_are_M1() -> None:
     made = platform()
     told: Mapping[str, str] = {

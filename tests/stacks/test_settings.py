@@ -74,6 +74,8 @@ PLATFORM_CASES: list[tuple[dict[str, str], str]] = [
     ({"base-url": "ftp://go.example"}, "base-url is no http"),
     ({"base-url": "https://go.example/path"}, "base-url is no http"),
     ({"base-url": "https://me@go.example"}, "base-url is no http"),
+    ({"own-hosts": "https://go.example"}, "own-hosts is no HOST"),
+    ({"own-hosts": "a.example, b.example"}, "own-hosts is no HOST"),
     ({"api-keys": ""}, "api-keys is not set; run: pulumi config set --secret api-keys"),
 ]
 

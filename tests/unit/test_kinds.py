@@ -149,7 +149,7 @@ BAD = [
     (annotated("allow-delete", "true"), "reads as the boolean true in YAML; put the", HOME),
     # times
     (spec("target: t, expiresAt: soon"), "'soon' is not an RFC 3339 time", HOME),
-    (spec("target: t, expiresAt: soon"), "or as never", HOME),
+    (spec("target: t, expiresAt: soon"), "or write never", HOME),
     (spec("target: t, expiresAt: Never"), "'Never' is not an RFC 3339 time", HOME),
     (spec("target: t, expiresAt: ''"), "spec.expiresAt '' is not", HOME),
     (spec("target: t, expiresAt: 2027-01-15"), "with an offset", HOME),

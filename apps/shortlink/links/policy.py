@@ -32,7 +32,7 @@ class Policy:
     freed (L3). `expiring_ahead`: how long before its expiry a link is announced (L1).
     `own_hosts`: hosts (`host` or `host:port`, as the URL Standard writes them) that links
     may not point at (P2). `brake_links` and `brake_share`: more deletions than both within
-    `brake_window` in one namespace wait for a person (the mass-deletion brake).
+    `brake_window` in a namespace, or a cluster, wait for a person (the mass-deletion brake).
     """
 
     default_ttl: int = 5 * YEAR
@@ -72,7 +72,7 @@ def check_policy(policy: Policy, *, production: bool) -> Refusal | None:
         return wrong(
             "quarantine",
             "quarantine counts from the tombstone, so it can't be shorter than grace;"
-            " make it longer, or 0 to free codes when the grace ends",
+            " make it longer, or 0s to free codes when the grace ends",
         )
     if policy.expiring_ahead < 0:
         return wrong("expiring_ahead", "expiring_ahead can't be negative")
