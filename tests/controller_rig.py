@@ -3,6 +3,7 @@
 from collections import Counter
 from typing import Any
 
+from shortlink.links.model import Link
 from shortlink_operator.controller import Controller
 from shortlink_operator.drift import Drift
 from tests.fake_cluster import Body, FakeCluster
@@ -12,6 +13,8 @@ from tests.world import World
 
 REGION = "here"
 SPEC = {"target": TARGET, "code": "promo"}
+KEY = "ann/promo"
+OTHER = "https://example.com/b"
 
 
 class InForce:
@@ -133,3 +136,32 @@ class Rig:
     def _may_act(self) -> None:
         if self.deposed is not None:
             raise self.deposed
+
+
+async def made(*keys: str, rig: Rig | None = None, **spec: Any) -> Rig:
+    """A rig whose objects, each with a drawn code, are Ready."""
+    rig = rig or Rig()
+    for key in keys:
+        rig.cluster.apply(key, {"target": OTHER} | spec)
+    await rig.run()
+    assert {rig.ready(key)[0] for key in keys} == {"True"}
+    rig.wrote()
+    return rig
+
+
+async def swept(rig: Rig) -> None:
+    await rig.run()
+    await rig.drift.sweep()
+    await rig.run()
+
+
+def named(count: int, namespace: str = "ann") -> list[str]:
+    return [f"{namespace}/{number:02}" for number in range(count)]
+
+
+def states(rig: Rig) -> list[str]:
+    return sorted(link.state for link in rig.world.kept.links.values())
+
+
+def link_of(rig: Rig, key: str = KEY) -> Link:
+    return rig.world.link(rig.object(key)["status"]["code"])

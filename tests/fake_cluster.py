@@ -89,6 +89,10 @@ class FakeCluster:
         """An end of which the watch never tells."""
         del self.objects[key]
 
+    def put_back(self, version: int) -> None:
+        """Count versions from this one again, as a restored etcd does."""
+        self._numbers = count(version)
+
     def catch_up(self) -> None:
         """Tell what was missed."""
         missed, self._missed = self._missed, []

@@ -4,16 +4,24 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
+import structlog
+
 from shortlink.links.model import Cause, Link
 from shortlink.management import Management
+from shortlink.store.port import Claim, StoreError
 from shortlink_operator.apply import Applier
-from shortlink_operator.cluster import Cluster, objects
+from shortlink_operator.cluster import Cluster, object_path, objects
 from shortlink_operator.deletion import held
 from shortlink_operator.index import Index, Space
 
 SHORTLINKS: Final = "shortlinks"
 
-_PAGE: Final = 500
+CLAIMS: Final = 5_000
+"""Claims in a page: the store sorts each anew, so that few and long ones cost less."""
+
+_READS: Final = 32
+
+log = structlog.get_logger()
 
 
 class Brake:
@@ -32,7 +40,7 @@ class Brake:
         self._cluster = cluster
         self._management = management
         self._note = note
-        self._completing = asyncio.Lock()
+        self._reads = asyncio.Semaphore(_READS)
 
     async def holds(self, key: str, others: int = 0) -> str:
         """Why the deletion of an object has to wait, or nothing.
@@ -47,7 +55,23 @@ class Brake:
         itself = entry is not None and not entry.holds and not entry.retain
         more = space.orphans + itself + others
         namespace = key.partition("/")[0]
-        return held(namespace, space.going + more, space.live + more, self._recent(space), policy)
+        return held(
+            namespace, space.going + more, space.live + more, self._recent(space), policy
+        ) or self._holds_all(space, more)
+
+    def _holds_all(self, own: Space, more: int) -> str:
+        """The same by what goes in all namespaces, but those that have to wait for themselves."""
+        policy, going, live, recent = self._management.policy, more, more, 0
+        for name, space in self._index.spaces.items():
+            went = self._recent(space)
+            if space is own or not held(name, space.going, space.live, went, policy):
+                going, live, recent = going + space.going, live + space.live, recent + went
+        if not held("", going, live, recent, policy):
+            return ""
+        return (
+            f"{going + recent} of {live + recent} links of the cluster would go within"
+            f" {policy.brake_window // 1000} s"
+        )
 
     async def holds_gone(self, key: str) -> str:
         """The same for one that is gone already. Raises StoreError and ClusterError.
@@ -92,20 +116,39 @@ class Brake:
         return len(space.recent)
 
     async def _complete(self, key: str) -> None:
-        """Know all of a namespace: its objects, and which of their links went lately."""
+        """Know all of a namespace: its objects, and which of their links went lately.
+
+        Who is cut short leaves what was read to the next, so that it comes to an end.
+        """
         space, namespace = self._index.space(key), key.partition("/")[0]
-        async with self._completing:
+        async with space.completing:
             if space.complete:
                 return
             async for bodies in self._cluster.pages(objects(SHORTLINKS, namespace)):
                 for body in bodies:
                     self._note(body)
-            after = within = f"{namespace}/"
-            while after.startswith(within):
-                page = await self._management.store.claims(after, _PAGE)
-                for claim in page:
-                    ours = claim.key.startswith(within) and claim.cluster == self._index.cluster
-                    if ours and self._index.get(claim.key) is None:
-                        self.count(claim.key, (await self._applier.look(claim)).own)
-                after = page[-1].key if page else ""
+            within = f"{namespace}/"
+            space.claimed = space.claimed or within
+            while space.claimed.startswith(within):
+                page = await self._management.store.claims(space.claimed, CLAIMS)
+                ours = (claim for claim in page if claim.key.startswith(within))
+                await asyncio.gather(*map(self._count_gone, ours))
+                space.claimed = page[-1].key if page else ""
             space.complete = True
+
+    async def _count_gone(self, claim: Claim) -> None:
+        if claim.cluster != self._index.cluster or self._index.get(claim.key) is not None:
+            return
+        async with self._reads:
+            try:
+                self.count(claim.key, (await self._applier.look(claim)).own)
+            except StoreError:
+                raise
+            except Exception:  # one link's oddity may not hold all others up
+                log.exception("claim can't be counted", key=claim.key)
+
+
+def path_of(key: str) -> str:
+    """Where the API server has an object."""
+    namespace, _, name = key.partition("/")
+    return object_path(SHORTLINKS, namespace, name)

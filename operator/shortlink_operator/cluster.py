@@ -5,7 +5,6 @@ PUT once more whose connection was closed without an answer.
 """
 
 import base64
-import binascii
 import json
 import os
 import re
@@ -56,7 +55,7 @@ class Conflict(ClusterError):
 
 
 class Missing(ClusterError):
-    """There is no such object, or no such kind."""
+    """There is no such object, though its kind is served. So it is safe to take it for gone."""
 
 
 class Refused(ClusterError):
@@ -70,8 +69,14 @@ class Refused(ClusterError):
         self.permission = permission
 
 
+class Failed(ClusterError):
+    """It tried and failed, as when an admission webhook is down: others may well be served."""
+
+
 class Unreachable(ClusterError):
-    """It can't now, or can't be reached. Whether a write was done is not known."""
+    """It can't now, or can't be reached, or serves no such kind. Whether a write was done is not
+    known.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +101,7 @@ class Cluster:
     Paths are as in the API: `objects` and `object_path` make those of this platform's kinds.
     `answered` is when (steady) it last answered with a status below 500, 0 for never. `told` is
     called with the verb, the kind, as `shortlinks/status`, and the result of each request: ok,
-    conflict, missing, refused or unreachable.
+    conflict, missing, refused, failed or unreachable.
     """
 
     def __init__(self, login: Login, session: aiohttp.ClientSession, clock: Clock) -> None:
@@ -166,6 +171,7 @@ class Cluster:
         query: Mapping[str, str] | None,
     ) -> Json:
         headers = {} if body is None else {"Content-Type": media}
+        data = None if body is None else json.dumps(body)
         what = f"{method} {path}"
         try:
             if token := self.login.token():
@@ -174,14 +180,14 @@ class Cluster:
                 method,
                 f"{self.login.server}{path}",
                 params=query,
-                data=None if body is None else json.dumps(body),
+                data=data,
                 headers=headers,
                 allow_redirects=False,
             ) as answer:
                 status, text = answer.status, await answer.text(errors="replace")
         except TimeoutError as error:
             raise Unreachable(f"{what}: no answer in time from {self.login.server}") from error
-        except (aiohttp.ClientError, OSError) as error:
+        except Exception as error:  # ValueError for a wrong token, RuntimeError of uvloop, ...
             said = str(error) or repr(error)
             raise Unreachable(f"{what}: {self.login.server}: {said}") from error
         if status < 500:
@@ -271,13 +277,18 @@ def kubeconfig_login(path: Path) -> Login:
         certificate = _pem(path, user, "client-certificate")
         key = _pem(path, user, "client-key")
         token = _token(path, user)
+        has_token = token() is not None
     except OSError as error:
         raise Problem(f"{error.filename}: {error.strerror}") from error
-    except yaml.YAMLError as error:
-        raise Problem(f"{path} is no YAML: {error}") from error
-    except (KeyError, TypeError, AttributeError, ValueError, binascii.Error) as error:
+    except yaml.YAMLError as error:  # whose words may have a token in them
+        mark = getattr(error, "problem_mark", None)
+        at = "" if mark is None else f": see line {mark.line + 1}, column {mark.column + 1}"
+        raise Problem(f"{path} is no YAML{at}") from None
+    except UnicodeDecodeError as error:
+        raise Problem(f"{path}, or what it names, is no text: {error}") from None
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise Problem(f"{path} is no kubeconfig that can be used: {error!r}") from error
-    if token() is None and (certificate is None or key is None):
+    if not has_token and (certificate is None or key is None):
         raise Problem(
             f"{path}: user {context['user']!r} has neither a token nor a client certificate and "
             "its key; other ways to log in are not known here: make a kubeconfig with the "
@@ -337,11 +348,14 @@ def _kind(path: str) -> str:
 
 def _error(what: str, status: int, told: object, text: str) -> ClusterError:
     said = told.get("message") if isinstance(told, dict) else None
+    own = isinstance(told, dict) and told.get("kind") == "Status"
     message = f"{what}: {status}: {said or text.strip()[:_SHOWN] or '(no words)'}"
     if status == 401:
         return Refused(f"{message}; the token or certificate that we have is not accepted")
     if status == 404:
-        return Missing(message)
+        if own:
+            return Missing(message)
+        return Unreachable(f"{message}; the API server does not serve this kind now")
     if status == 409:
         return Conflict(message)
     if status == 403:
@@ -349,4 +363,4 @@ def _error(what: str, status: int, told: object, text: str) -> ClusterError:
         return Refused(message, " ".join(lacks.groups()) if lacks else "")
     if 400 <= status < 500 and status not in _LATER:
         return Refused(message)
-    return Unreachable(message)
+    return Failed(message) if own and status == 500 else Unreachable(message)

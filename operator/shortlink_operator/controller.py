@@ -17,14 +17,24 @@ from shortlink.management import CodesExhausted, Management
 from shortlink.store.port import StoreError, StoreUnavailable
 from shortlink_operator import events
 from shortlink_operator.apply import Applier
-from shortlink_operator.brake import SHORTLINKS, Brake
-from shortlink_operator.cluster import Cluster, ClusterError, Conflict, Missing, object_path
-from shortlink_operator.index import Body, Entry, Index, is_ready, key_of, ready_of, slim
+from shortlink_operator.brake import Brake, path_of
+from shortlink_operator.cluster import Cluster, Conflict, Missing
+from shortlink_operator.index import (
+    Body,
+    Entry,
+    Index,
+    held_before,
+    is_ready,
+    key_of,
+    ready_of,
+    slim,
+    version_of,
+)
 from shortlink_operator.kinds import FINALIZER, Unreadable, parse_manifest
 from shortlink_operator.metrics import OperatorMetrics
-from shortlink_operator.plan import HELD, LET_GO, RELEASE_IT, Rest
+from shortlink_operator.plan import HELD, LET_GO, Rest
 from shortlink_operator.policy_loop import InForce
-from shortlink_operator.queue import Queue
+from shortlink_operator.queue import Queue, Unfinished
 from shortlink_operator.status import (
     BROKEN,
     POLICY_INVALID,
@@ -37,23 +47,20 @@ from shortlink_operator.status import (
 )
 
 TOGETHER: Final = 2_000
-"""Milliseconds that a deletion waits, so that those asked for together are counted together."""
+"""Milliseconds that a deletion waits, so that those asked for together are counted together; and
+what is no new wish, such as another's change of a status.
+"""
 
 _AFTER_CONFLICT: Final = 5.0
 """Seconds until an object is looked at again should no event tell of its change."""
 
-_AGAIN: Final = 1.0
-_UNFINISHED: Final = frozenset({BROKEN, "WaitingForHome"})
+_UNFINISHED: Final = frozenset({BROKEN, PROGRESSING, "WaitingForHome"})
 _NO_STORE: Final = (
     "the store of links does not answer, or has no majority of its regions: it is tried again"
     " until it does"
 )
 
 log = structlog.get_logger()
-
-
-class Unfinished(Exception):
-    """An object could not be brought to rest; its status says why."""
 
 
 class Controller:
@@ -112,7 +119,7 @@ class Controller:
 
         `reported`: by the watch. What is older than what is known is passed over.
         """
-        key, version = key_of(body), int(body["metadata"]["resourceVersion"])
+        key, version = key_of(body), version_of(body)
         old = self.index.get(key)
         if old is not None:
             same = old.uid == body["metadata"]["uid"]
@@ -125,7 +132,9 @@ class Controller:
             self._pending[key] = slim(body)
         if changed:
             turned = entry.deleting is not None and (old is None or old.deleting is None)
-            self._enqueue(key, entry, TOGETHER / 1000 if turned else 0.0)
+            # Else two who each mend what the other wrote would do so as fast as they can.
+            mends = old is not None and (old.uid, old.generation) == (entry.uid, entry.generation)
+            self._enqueue(key, entry, TOGETHER / 1000 if turned or mends else 0.0)
         return changed
 
     def again(self, key: str) -> None:
@@ -141,6 +150,17 @@ class Controller:
             self.index.lose(key)
         self._lost.add(key)
         self._queue.add(key, TOGETHER / 1000)
+
+    def settled_gone(self, key: str) -> None:
+        """Note that an object that is gone has no link of ours any more."""
+        self.index.found(key)
+        self.held_gone.discard(key)
+
+    def no_policy(self, key: str, body: Body) -> str:
+        """Why nothing may be done for an object, unless a person has let its deletion go."""
+        entry = self.index.get(key)
+        going = "deletionTimestamp" in body["metadata"] and entry is not None and entry.released
+        return "" if going else self._in_force.wrong
 
     def _forget(self, key: str) -> None:
         self.index.drop(key)
@@ -204,15 +224,15 @@ class Controller:
                 return await self._gone(key)
             self.missed(key)
             return None
+        if wrong := self.no_policy(key, body):
+            if not is_ready(body):
+                await self._tell(key, body, Rest(key, False, POLICY_INVALID, wrong))
+            return None
         if "deletionTimestamp" in body["metadata"]:
             return await self._deleting(key, body)
         return await self._standing(key, body)
 
     async def _standing(self, key: str, body: dict[str, Any]) -> float | None:
-        if wrong := self._in_force.wrong:
-            if not is_ready(body):
-                await self._tell(key, body, Rest(key, False, POLICY_INVALID, wrong))
-            return None
         before = body
         finalizers = body["metadata"].get("finalizers", [])
         if FINALIZER not in finalizers:
@@ -238,7 +258,7 @@ class Controller:
             await self._event(body, events.TAKEN_OVER, note)
         if outcome.reason in _UNFINISHED:
             raise Unfinished(outcome.message)
-        return _AGAIN if outcome.reason == PROGRESSING else None
+        return None
 
     async def _deleting(self, key: str, body: dict[str, Any]) -> float | None:
         entry = self.index.get(key)
@@ -262,16 +282,21 @@ class Controller:
             if not before:
                 await self._event(body, events.DELETION_HELD, outcome.message)
             return None
-        if not entry.released:
+        if outcome.home == self._region and not entry.released:
             self.brake.count(key, outcome.link)
+        now = self.index.get(key)
+        if now is None or now.uid != entry.uid:  # it ended meanwhile
+            return None
         finalizers = body["metadata"].get("finalizers", [])
+        left = [one for one in finalizers if one != FINALIZER]
         # Before it is written: the event of its end may be here before the answer.
         self.index.change(key, holds=False, let_go=True)
         try:
-            if FINALIZER in finalizers:
-                left = [one for one in finalizers if one != FINALIZER]
-                await self._write(key, body, {"metadata": {"finalizers": left}})
-        except ClusterError:
+            # What others hold people still see.
+            seen = await self._tell(key, body, outcome) if left else body
+            if left != finalizers:
+                await self._write(key, seen, {"metadata": {"finalizers": left}})
+        except BaseException:  # or the look took too long
             if self.index.get(key) is not None:
                 self.index.change(key, let_go=False)
             raise
@@ -281,7 +306,7 @@ class Controller:
 
     async def _gone(self, key: str) -> float | None:
         """Deal with a key that has no object, whatever became of it."""
-        why = await self.brake.holds_gone(key)
+        why = self._in_force.wrong or await self.brake.holds_gone(key)
         outcome = await self.applier.settle_gone(key, None, None, why)
         if outcome.reason == HELD:
             if key not in self.held_gone:
@@ -294,8 +319,7 @@ class Controller:
                 )
             self.held_gone.add(key)
         elif outcome.reason in LET_GO:
-            self.index.found(key)
-            self.held_gone.discard(key)
+            self.settled_gone(key)
             self.brake.count(key, outcome.link)
         else:
             raise Unfinished(outcome.message)
@@ -319,7 +343,7 @@ class Controller:
             body = slim(await self._cluster.get(path_of(key)))
         except Missing:
             return None
-        self._keep(key, body)
+        self._answered(key, body).waits = True  # else what fails now is not tried again
         return body
 
     async def _write(
@@ -331,18 +355,25 @@ class Controller:
         patch = {**patch, "metadata": {**patch.get("metadata", {}), **version}}
         body = slim(await self._cluster.patch(path_of(key), patch, subresource=subresource))
         if self.index.get(key) is not None:
-            self._keep(key, body)
+            self._answered(key, body)
             pending = self._pending.get(key)
-            if pending is not None and _version(pending) <= _version(body):
+            if pending is not None and version_of(pending) <= version_of(body):
                 del self._pending[key]  # our own write, or what it was decided on
         return body
 
-    async def _tell(self, key: str, body: Body, outcome: Rest) -> None:
-        """Write how an object stands, unless its status says so."""
+    def _answered(self, key: str, body: Body) -> Entry:
+        """Note what was answered, unless a newer one, or a successor, was told of meanwhile."""
+        entry = self.index.get(key)
+        if entry is None or entry.version <= version_of(body):
+            entry, _ = self._keep(key, body)
+        return entry
+
+    async def _tell(self, key: str, body: Body, outcome: Rest) -> Body:
+        """Write how an object stands, unless its status says so; as it is then."""
         status = self.status(body, outcome)
         self._metrics.settled(key, outcome.reason)
         if patch := status_patch(body.get("status"), status):
-            await self._write(key, body, patch, "status")
+            body = await self._write(key, body, patch, "status")
             tell = log.debug if outcome.ready else log.info
             tell(
                 "object handled",
@@ -352,6 +383,7 @@ class Controller:
                 message=outcome.message,
                 code=status.get("code"),
             )
+        return body
 
     async def _tell_away(self, key: str, body: Body, error: StoreError) -> None:
         """The same for as long as the store is away, and only of what isn't Ready as it is now."""
@@ -378,25 +410,3 @@ class Controller:
 
     def _steady(self) -> int:
         return self._management.clock.steady()
-
-
-def path_of(key: str) -> str:
-    """Where the API server has an object."""
-    namespace, _, name = key.partition("/")
-    return object_path(SHORTLINKS, namespace, name)
-
-
-def held_before(body: Body) -> str:
-    """Why the deletion of an object was held when it was last looked at, or nothing.
-
-    Only a person lets it go, however few others go by then.
-    """
-    ready = ready_of(body)
-    if ready is None or ready["reason"] != HELD:
-        return ""
-    message: str = ready["message"]
-    return message.removesuffix(RELEASE_IT)
-
-
-def _version(body: Body) -> int:
-    return int(body["metadata"]["resourceVersion"])

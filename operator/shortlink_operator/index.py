@@ -3,12 +3,14 @@
 Ten thousand of them are a few megabytes.
 """
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from shortlink_operator.kinds import ALLOW_DELETE, API_VERSION, FINALIZER, GROUP, KIND
+from shortlink_operator.plan import HELD, RELEASE_IT
 from shortlink_operator.status import READY
 
 _LIVE: Final = frozenset({"active", "expiring", "disabled"})
@@ -28,6 +30,7 @@ class Entry:
     """
 
     uid: str
+    generation: int
     version: int
     mark: int
     holds: bool
@@ -43,7 +46,8 @@ class Entry:
 class Space:
     """A namespace. `live`: objects that have a link; `going`: those of them whose link a deletion
     asks to end; `orphans`: links that live without their object. `recent`: when links were
-    tombstoned (wall clock), by code. `complete`: all its objects are known.
+    tombstoned (wall clock), by code. `complete`: all its objects are known, and of its claims
+    those up to `claimed`, by one who holds `completing`.
     """
 
     entries: dict[str, Entry] = field(default_factory=dict)
@@ -52,6 +56,8 @@ class Space:
     orphans: int = 0
     recent: dict[str, int] = field(default_factory=dict)
     complete: bool = False
+    claimed: str = ""
+    completing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def count(self, entry: Entry, sign: int) -> None:
         """Add or take away what `entry` counts for."""
@@ -108,8 +114,8 @@ class Index:
         )
         return Entry(
             uid=metadata["uid"],
-            # Comparable numbers within one kind (Kubernetes API concepts, "Resource versions").
-            version=int(metadata["resourceVersion"]),
+            generation=metadata["generation"],
+            version=version_of(body),
             mark=mark,
             holds=status.get("home") == self.cluster and status.get("state") in _LIVE,
             released=annotations.get(ALLOW_DELETE) == "true",
@@ -164,6 +170,11 @@ def key_of(body: Body) -> str:
     return f"{metadata['namespace']}/{metadata['name']}"
 
 
+def version_of(body: Body) -> int:
+    """Its resourceVersion: comparable within one kind (Kubernetes API concepts)."""
+    return int(body["metadata"]["resourceVersion"])
+
+
 def slim(body: Body) -> dict[str, Any]:
     """What is used of an object, without what API servers and others add."""
     metadata = body["metadata"]
@@ -190,3 +201,15 @@ def ready_of(body: Body) -> Mapping[str, Any] | None:
     """The Ready condition, if there is one."""
     conditions: list[Mapping[str, Any]] = (body.get("status") or {}).get("conditions") or []
     return next((one for one in conditions if one["type"] == READY), None)
+
+
+def held_before(body: Body) -> str:
+    """Why the deletion of an object was held when it was last looked at, or nothing.
+
+    Only a person lets it go, however few others go by then.
+    """
+    ready = ready_of(body)
+    if ready is None or ready["reason"] != HELD:
+        return ""
+    message: str = ready["message"]
+    return message.removesuffix(RELEASE_IT)

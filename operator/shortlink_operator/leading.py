@@ -1,7 +1,8 @@
 """What an operator does while it leads, from the Lease's taking to its loss or release."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -33,6 +34,7 @@ _END_MOST: Final = 25.0
 _POLICY_PAUSE: Final = 10.0
 _SLOTS_PAUSE: Final = 60.0
 _OVERDUE_PAUSE: Final = 10.0
+_ORPHANS_PAUSE: Final = 3600.0
 _SWEEP_JITTER: Final = 0.1
 
 log = structlog.get_logger()
@@ -84,13 +86,15 @@ class Leadership:
             means.metrics,
             means.policy.in_force,
             may_act,
-            lambda: self.loops.progressed("objects"),
+            self._progressed,
         )
         self._watch = Watch(means.cluster, self._saw, begun)
-        self._comparing = asyncio.Lock()
+        self._comparing: set[str] = set()  # the loops that wait for Drift to end
+        self._compared = asyncio.Event()
         self.loops = Loops(
             [
                 Loop("objects", self._objects, means.sweep_seconds, _SWEEP_JITTER),
+                Loop("orphans", self._orphans, _ORPHANS_PAUSE, _SWEEP_JITTER),
                 Loop("sweep", means.sweeper.run, SWEEP_PAUSE),
                 Loop("relay", means.relay.run, RELAY_PAUSE),
                 Loop("policy", self._policy, _POLICY_PAUSE),
@@ -116,8 +120,9 @@ class Leadership:
         """
         keeping = asyncio.create_task(self._means.lease.keep(), name="lease")
         try:
-            await self._prepare()
-            await self._work(keeping)
+            with suppress(Deposed):
+                await self._prepare()
+                await self._work(keeping)
         finally:
             keeping.cancel()
             await asyncio.wait([keeping])
@@ -147,6 +152,7 @@ class Leadership:
 
     async def _prepare(self) -> None:
         """Know the policy and the code slots before the first object is looked at, if possible."""
+        self._means.policy.forget()
         for prepare in (self._policy, self._means.codes.learn):
             try:
                 await prepare()
@@ -154,7 +160,11 @@ class Leadership:
                 log.warning("not prepared yet", error=str(error))
 
     async def _handle(self, key: str) -> float | None:
-        return await self._controller.handle(key)
+        try:
+            return await self._controller.handle(key)
+        except Exception:
+            self._means.lease.check()  # whoever leads now deals with it
+            raise
 
     def _saw(self, plural: str, type_: str, body: dict[str, Any]) -> None:
         self._means.metrics.saw(plural)
@@ -162,14 +172,28 @@ class Leadership:
             self._controller.saw(type_, body)
 
     async def _objects(self) -> None:
+        if not self._compared.is_set():
+            self.loops.progressed("orphans")  # which waits for this
         if not self._listed:
             await self._watch.listed()
             self._listed = True
-        await self._compare()
+        await self._compare("objects", self._drift.sweep)
+        self._compared.set()
 
-    async def _compare(self) -> None:
-        async with self._comparing:
-            await self._drift.sweep()
+    async def _orphans(self) -> None:
+        await self._compared.wait()  # so that the brake knows of all objects
+        await self._compare("orphans", self._drift.orphans)
+
+    async def _compare(self, loop: str, work: Callable[[], Awaitable[None]]) -> None:
+        self._comparing.add(loop)
+        try:
+            await work()
+        finally:
+            self._comparing.discard(loop)
+
+    def _progressed(self) -> None:
+        for loop in self._comparing:
+            self.loops.progressed(loop)
 
     async def _policy(self) -> None:
         means, before = self._means, replace(self._means.policy.in_force)
@@ -181,7 +205,8 @@ class Leadership:
         means.metrics.paused = means.switches.paused
         await means.policy.run(means.lease.check)
         if self._listed and means.policy.in_force != before:
-            await self._compare()  # what a sweep finds now, it need not find minutes later
+            # What a sweep finds now, it need not find minutes later.
+            await self._compare("policy", self._drift.sweep)
         if unread is not None:
             raise unread
 

@@ -24,6 +24,11 @@ BELIEF: Final = 10
 EVERY: Final = 3.0
 """Seconds between renewals, and at most between two looks at the Lease of another."""
 
+_LONGEST: Final = 60
+"""The most seconds of a Lease that are believed: it may have been edited by hand."""
+_TRANSITIONS: Final = 2**31 - 1
+"""As many as the API server can count."""
+
 _REQUEST: Final = 3.0
 """Seconds for a renewal: there is time for another one within BELIEF."""
 _AGAIN: Final = 1.0
@@ -151,7 +156,7 @@ class Lease:
         if version != self._seen_version:
             self._seen_version = version
             seconds = seen["spec"].get("leaseDurationSeconds") or DURATION
-            self._free_at = now + seconds * 1000
+            self._free_at = now + min(max(seconds, DURATION), _LONGEST) * 1000
         return now >= self._free_at
 
     async def _renew(self) -> None:
@@ -177,7 +182,7 @@ class Lease:
         spec = {} if seen is None else dict(seen.get("spec") or {})
         if spec.get("holderIdentity") != self._identity:
             transitions = 0 if seen is None else (spec.get("leaseTransitions") or 0) + 1
-            spec |= {"acquireTime": now, "leaseTransitions": transitions}
+            spec |= {"acquireTime": now, "leaseTransitions": min(transitions, _TRANSITIONS)}
         spec |= {
             "holderIdentity": self._identity,
             "leaseDurationSeconds": DURATION,

@@ -16,7 +16,7 @@ _SECONDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300
 
 class OperatorMetrics(Collector):
     """What the operator did, and how its objects are. `begin` starts anew what only a leader
-    knows; `orphans` and `held` are what the last sweep found, `overdue` is how many seconds ago
+    knows; `orphans` and `held` are what the last look found, `overdue` is how many seconds ago
     the oldest hint was due, `paused` what is paused.
     """
 
@@ -91,7 +91,11 @@ class OperatorMetrics(Collector):
             objects.add_metric([reason], count)
         yield objects
         for name, about, value in (
-            ("orphans", "Claims without an object, at the last sweep.", self.orphans),
+            (
+                "orphans",
+                "Links whose object has no claim for them, at the last hourly look.",
+                self.orphans,
+            ),
             ("held_deletions", "Deletions that the brake holds, at the last sweep.", self.held),
             ("overdue_seconds", "How long ago the oldest hint was due.", self.overdue),
         ):

@@ -1,6 +1,6 @@
 """The LinkPolicy of a cluster put in force: read again and again, and told of in its status."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -18,6 +18,8 @@ from shortlink_operator.switches import RECLAIM, Switches
 
 LINKPOLICIES: Final = "linkpolicies"
 
+_NOT_READ: Final = "the LinkPolicy was not read yet"
+
 log = structlog.get_logger()
 
 
@@ -27,7 +29,7 @@ class InForce:
 
     policy: Policy
     links_per_namespace: int | None = None
-    wrong: str = "the LinkPolicy was not read yet"
+    wrong: str = _NOT_READ
 
 
 class PolicyLoop:
@@ -52,7 +54,10 @@ class PolicyLoop:
         self._switches = switches
         self._path = object_path(LINKPOLICIES, None, NAME)
         self._good: Rules | None = None
-        self._kept = ""
+
+    def forget(self) -> None:
+        """Begin anew: what was in force may have changed while another operator led."""
+        self._good, self.in_force.wrong = None, _NOT_READ
 
     async def run(self, may_act: Callable[[], None]) -> None:
         """Bring everything up to date; `may_act` raises when nothing may be written any more.
@@ -70,10 +75,11 @@ class PolicyLoop:
             self._put_in_force(rules)
         elif self._good is None:
             self.in_force.wrong = rules.message
+        kept = dict(await self._management.store.policies())
         if self._good is not None:
-            await self._keep(self._good, may_act)
+            await self._keep(self._good, kept, may_act)
         if found is not None:
-            await self._tell(found, rules, may_act)
+            await self._tell(found, rules, kept, may_act)
 
     def _put_in_force(self, rules: Rules) -> None:
         policy = replace(
@@ -88,24 +94,23 @@ class PolicyLoop:
         self.in_force.links_per_namespace = rules.links_per_namespace
         self.in_force.wrong = ""
 
-    async def _keep(self, good: Rules, may_act: Callable[[], None]) -> None:
+    async def _keep(self, good: Rules, kept: dict[str, str], may_act: Callable[[], None]) -> None:
         """For this region's other processes, which have own hosts of their own."""
         text = policy_to_text(good.policy)
-        if text != self._kept:
+        if text != kept.get(self._region):  # another operator may have led, and kept its own
             may_act()
             await self._management.store.keep_policy(self._region, text)
-            self._kept = text
+            kept[self._region] = text
 
     async def _tell(
-        self, found: dict[str, Any], rules: Rules | Refusal, may_act: Callable[[], None]
+        self,
+        found: dict[str, Any],
+        rules: Rules | Refusal,
+        kept: Mapping[str, str],
+        may_act: Callable[[], None],
     ) -> None:
         refusal = rules if isinstance(rules, Refusal) else None
-        kept = await self._management.store.policies()
-        differing = [
-            region
-            for region in sorted(kept)
-            if region != self._region and kept[region] != self._kept
-        ]
+        differing = [region for region in sorted(kept) if kept[region] != kept.get(self._region)]
         metadata, old = found["metadata"], found.get("status")
         now = self._management.clock.wall()
         new = policy_status_of(refusal, differing, metadata["generation"], old, now)

@@ -50,6 +50,14 @@ Handle = Callable[[str], Awaitable[float | None]]
 """Looks at one object: seconds until it has to be looked at again, None: when something is new."""
 
 
+class Unfinished(Exception):
+    """An object could not be brought to rest; its status says why."""
+
+
+_TOLD: Final = StoreError | ClusterError | TimeoutError | Unfinished
+"""Errors whose messages say all there is."""
+
+
 @dataclass(slots=True)
 class _Entry:
     """A key that waits. `due` and `since` (when it was first wanted) are steady seconds;
@@ -94,7 +102,7 @@ class Queue:
         self._sleep = sleep
         self._chance = chance
         self._entries: dict[str, _Entry] = {}
-        self._line: asyncio.PriorityQueue[tuple[bool, int, str]] = asyncio.PriorityQueue()
+        self._line: asyncio.PriorityQueue[tuple[bool, bool, int, str]] = asyncio.PriorityQueue()
         self._later: list[tuple[float, int, str]] = []
         self._has_later = asyncio.Event()
         self._places = itertools.count()
@@ -143,7 +151,7 @@ class Queue:
         """Begin no more looks."""
         self._stopping = True
         for _ in range(WORKERS):  # wakes those that wait for a key
-            self._line.put_nowait((False, -1, ""))
+            self._line.put_nowait((False, False, -1, ""))
 
     def depth(self) -> Depth:
         """How much there is to do."""
@@ -165,13 +173,17 @@ class Queue:
     def _line_up(self, key: str, entry: _Entry) -> None:
         entry.place = next(self._places)
         if entry.due <= self._now():
-            self._line.put_nowait((entry.swept, entry.place, key))
+            self._put(key, entry)
             return
         heapq.heappush(self._later, (entry.due, entry.place, key))
         self._has_later.set()
         if len(self._later) > 2 * len(self._entries) + _STALE:
             self._later = [place for place in self._later if self._counts(*place[1:])]
             heapq.heapify(self._later)
+
+    def _put(self, key: str, entry: _Entry) -> None:
+        # Behind all that never failed: what only some objects suffer from may not hold others up.
+        self._line.put_nowait((key in self._failures, entry.swept, entry.place, key))
 
     def _counts(self, place: int, key: str) -> bool:
         entry = self._entries.get(key)
@@ -184,7 +196,7 @@ class Queue:
             while self._later and self._later[0][0] <= now:
                 _, place, key = heapq.heappop(self._later)
                 if self._counts(place, key):
-                    self._line.put_nowait((self._entries[key].swept, place, key))
+                    self._put(key, self._entries[key])
             if self._later:
                 await self._sleep(min(self._later[0][0] - now, _TICK))
             else:
@@ -196,16 +208,24 @@ class Queue:
                 await self._next(probing=False)
                 continue
             async with self._half_open:
-                if self._trips:
+                if self._trips and not self._stopping:
                     await self._sleep(self._backoff(self._trips, PROBE_CAP))
+                    self._hurry()
                     await self._next(probing=True)
+
+    def _hurry(self) -> None:
+        """Have something to find out by, though all that failed would wait longer yet."""
+        waiting = [key for key in self._stranded if key in self._entries]
+        if waiting and self._line.empty():
+            key = min(waiting, key=lambda each: self._entries[each].due)
+            self.add(key, swept=self._entries[key].swept)
 
     async def _next(self, *, probing: bool) -> None:
         place = await self._line.get()
         if self._trips and not probing:
             self._line.put_nowait(place)
-        elif self._counts(*place[1:]):
-            await self._look(place[2])
+        elif self._counts(*place[2:]):
+            await self._look(place[3])
 
     async def _look(self, key: str) -> None:
         entry = self._entries.pop(key)
@@ -242,7 +262,7 @@ class Queue:
             failures=failures,
             seconds=round(after, 1),
             error=str(error) or repr(error),
-            exc_info=not isinstance(error, StoreError | ClusterError | TimeoutError),
+            exc_info=not isinstance(error, _TOLD),
         )
         self.add(key, after, swept=entry.swept)
         added = self._entries[key]
@@ -259,7 +279,7 @@ class Queue:
             self._trips = 0
             if now - self._away_since >= _OUTAGE:
                 for other in self._stranded:
-                    self._failures.pop(other, None)
+                    self._failures[other] = 1
                     self.add(other, self._chance() * _SPREAD)
             self._stranded.clear()
 

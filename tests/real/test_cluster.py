@@ -13,6 +13,7 @@ from shortlink_operator.cluster import (
     Cluster,
     ClusterError,
     Conflict,
+    Failed,
     Missing,
     Refused,
     Unreachable,
@@ -133,8 +134,15 @@ async def test_a_list_is_read_whole_a_page_at_a_time_T2(cluster: Cluster) -> Non
 async def test_what_is_not_there_is_told_T2(cluster: Cluster) -> None:
     with pytest.raises(Missing, match='configmaps "none" not found'):
         await cluster.get(f"{MAPS}/none")
-    with pytest.raises(Missing, match=r"/apis/no\.such/v1/kinds: 404"):
-        await cluster.get("/apis/no.such/v1/kinds")
+    with pytest.raises(Missing, match=r'shortlinks\.shortlink\.platform "none" not found'):
+        await cluster.get(object_path("shortlinks", TEAM, "none"))
+
+
+async def test_a_kind_that_is_not_served_is_no_object_that_is_gone_T2(cluster: Cluster) -> None:
+    other = object_path("shortlinks", TEAM, "none").replace(API_VERSION, "shortlink.platform/v9")
+    for path in ("/apis/no.such/v1/kinds/none", object_path("others", TEAM, "none"), other):
+        with pytest.raises(Unreachable, match=f"{path}: 404: .*does not serve this kind"):
+            await cluster.get(path)
 
 
 async def test_an_object_that_is_not_allowed_names_its_field_T2(cluster: Cluster) -> None:
@@ -295,7 +303,7 @@ async def test_a_connection_that_is_cut_is_unreachable_and_the_next_is_fine_F9(
         (410, Unreachable),
         (422, Refused),
         (429, Unreachable),
-        (500, Unreachable),
+        (500, Failed),
         (503, Unreachable),
         (504, Unreachable),
     ],

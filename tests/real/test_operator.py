@@ -183,10 +183,11 @@ def test_T2_a_foreign_finalizer_stays_and_keeps_nothing_up(here: Here) -> None:
     here.objects.delete(key)
     wait_for(lambda: here.link(code)["state"] == "tombstoned", "the link's end", 60)
     wait_for(
-        lambda: (here.objects.get(key) or {})["metadata"]["finalizers"] == ["example.com/theirs"],
-        "our finalizer to go",
+        lambda: (here.objects.get(key) or {})["status"]["state"] == "tombstoned",
+        "its status to say so",
         60,
     )
+    assert (here.objects.get(key) or {})["metadata"]["finalizers"] == ["example.com/theirs"]
     before = writes(here.operator)
     swept(here.operator)
     assert writes(here.operator) == before

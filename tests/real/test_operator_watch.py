@@ -1,9 +1,11 @@
 """The watch, with Kopf as it is, on a real API server."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,8 @@ import pytest
 from shortlink_operator.cluster import Cluster, object_path, objects, open_cluster
 from shortlink_operator.watch import LISTED, STOP_SECONDS, Watch
 from tests.apiserver import ScratchCluster
+from tests.drills.demo_process import wait_for
+from tests.operator_rig import Objects, OperatorProcess
 from tests.proxy import Proxy
 
 SECONDS = 60.0
@@ -171,3 +175,30 @@ async def test_T2_a_watch_that_fails_is_begun_anew_and_leaves_nothing_behind(
             names = [task.get_name() for task in asyncio.all_tasks()]
             assert len([name for name in names if name.startswith("watcher for")]) == 2
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@pytest.mark.usefixtures("cluster")
+def test_O4_what_is_applied_changed_and_deleted_is_in_the_audit_log_once(
+    scratch: ScratchCluster, namespace: str, tmp_path: Path
+) -> None:
+    key, audit = f"{namespace}/promo", tmp_path / "audit.jsonl"
+
+    def told() -> list[dict[str, Any]]:
+        return [json.loads(line) for line in audit.read_text().splitlines()]
+
+    operator = OperatorProcess(tmp_path, scratch.kubeconfig)
+    with closing(Objects(scratch)) as objects, operator:
+        operator.start()
+        objects.create(key, {"target": "https://example.com/"})
+        code = objects.ready(key)["status"]["code"]
+        objects.edit(key, target="https://example.com/b")
+        objects.ready(key)
+        objects.delete(key)
+        objects.gone(key)
+        wait_for(lambda: len(told()) >= 3, f"three events in {audit}: {told()}", SECONDS)
+        assert operator.stop() == 0
+    lines = told()
+    assert [line["kind"] for line in lines] == ["created", "edited", "tombstoned"]
+    assert {line["code"] for line in lines} == {code}
+    assert {line["owner"] for line in lines} == {namespace}
+    assert len({line["id"] for line in lines}) == 3

@@ -8,33 +8,13 @@ import pytest
 from shortlink.links.model import LIVE, State
 from shortlink.store.port import StoreUnavailable
 from shortlink_operator.cluster import Conflict, Refused, Unreachable
-from shortlink_operator.kinds import ALLOW_DELETE, FINALIZER, TAKE_OVER
-from tests.controller_rig import SPEC, Rig
+from shortlink_operator.kinds import FINALIZER, TAKE_OVER
+from shortlink_operator.plan import Rest
+from shortlink_operator.queue import Unfinished
+from tests.controller_rig import KEY, OTHER, SPEC, Rig, link_of, made, named, states
 from tests.fake_cluster import FakeCluster, fails
 from tests.fakes import Crash, FailsAt
 from tests.world import World
-
-KEY = "ann/promo"
-OTHER = "https://example.com/b"
-
-
-async def made(*keys: str, rig: Rig | None = None, **spec: Any) -> Rig:
-    """A rig whose objects, each with a drawn code, are Ready."""
-    rig = rig or Rig()
-    for key in keys:
-        rig.cluster.apply(key, {"target": OTHER} | spec)
-    await rig.run()
-    assert {rig.ready(key) for key in keys} == {("True", "Ready")}
-    rig.wrote()
-    return rig
-
-
-def named(count: int) -> list[str]:
-    return [f"ann/{number:02}" for number in range(count)]
-
-
-def states(rig: Rig) -> list[str]:
-    return [link.state for link in rig.world.kept.links.values()]
 
 
 async def test_T2_a_new_object_costs_two_writes_finalizer_first() -> None:
@@ -133,14 +113,6 @@ async def test_T2_an_object_that_cannot_be_read_keeps_its_link_until_it_can() ->
     assert rig.wrote() == [(KEY, "status")] * 2
 
 
-async def test_T2_an_object_that_cannot_be_read_can_be_deleted() -> None:
-    rig = await made(KEY)
-    rig.cluster.annotate(KEY, "shortlink.platform/of-a-later-version", "yes")
-    rig.cluster.delete(KEY)
-    await rig.run()
-    assert (rig.cluster.objects, states(rig)) == ({}, [State.TOMBSTONED])
-
-
 async def test_T2_a_refusal_says_why_and_the_others_go_on() -> None:
     rig = Rig()
     rig.cluster.apply("bob/promo", SPEC)
@@ -153,141 +125,6 @@ async def test_T2_a_refusal_says_why_and_the_others_go_on() -> None:
     assert rig.ready("ann/own") == ("False", "InvalidTarget")
     assert rig.ready("ann/fine") == ("True", "Ready")
     assert (rig.failures, rig.line.due) == ([], {})
-
-
-async def test_L1_a_deletion_tombstones_the_link_and_then_lets_go() -> None:
-    rig = await made(KEY)
-    rig.cluster.change(KEY, {"metadata": {"finalizers": [FINALIZER, "example.com/theirs"]}})
-    rig.cluster.delete(KEY)
-    rig.cluster.annotate(KEY, TAKE_OVER, "elsewhere")
-    await rig.run(1.9)
-    assert states(rig) == [State.ACTIVE]
-    await rig.run()
-    assert states(rig) == [State.TOMBSTONED]
-    assert rig.object(KEY)["metadata"]["finalizers"] == ["example.com/theirs"]
-    assert rig.wrote() == [(KEY, "")]
-    rig.cluster.change(KEY, {"metadata": {"finalizers": None}})
-    await rig.run()
-    assert (rig.wrote(), rig.metrics.reasons, rig.failures) == ([], {}, [])
-
-
-async def test_L1_a_deletion_asks_the_api_server_for_no_more_than_it_takes() -> None:
-    rig = await made(KEY, "ann/other")
-    asked: list[str] = []
-    rig.cluster.before = lambda what, key: asked.append(what)
-    rig.cluster.delete(KEY)
-    await rig.run()
-    rig.cluster.delete("ann/other")
-    await rig.run()
-    assert (rig.cluster.objects, asked) == ({}, ["list", "patch", "patch"])
-
-
-async def test_L2_an_object_that_is_made_again_has_its_link_back() -> None:
-    rig = await made(KEY)
-    code = rig.object(KEY)["status"]["code"]
-    rig.cluster.delete(KEY)
-    await rig.run()
-    await made(KEY, rig=rig)
-    assert rig.object(KEY)["status"]["code"] == code
-    assert states(rig) == [State.ACTIVE]
-
-
-async def test_T2_a_retained_link_outlives_its_object() -> None:
-    rig = await made(*named(30), deletionPolicy="Retain")
-    await made("ann/0", rig=rig)
-    for key in (*named(30), "ann/0"):
-        rig.cluster.delete(key)
-    await rig.run()
-    assert rig.cluster.objects == {}
-    assert sorted(states(rig)) == [State.ACTIVE] * 30 + [State.TOMBSTONED]
-    await made("ann/00", rig=rig, deletionPolicy="Retain")
-    assert len(rig.world.kept.links) == 31
-
-
-async def test_T2_many_deletions_asked_for_together_are_held_together() -> None:
-    rig = await made(*named(40))
-    for key in named(11):
-        rig.cluster.delete(key)
-    await rig.run()
-    assert {rig.ready(key) for key in named(11)} == {("True", "DeletionHeld")}
-    assert set(states(rig)) == {State.ACTIVE}
-    assert "11 of 40" in rig.said("ann/00")
-    assert len(rig.cluster.events) == 11
-    assert rig.wrote().count(("ann/00", "status")) == 1
-    rig.cluster.annotate("ann/00", ALLOW_DELETE, "true")
-    await rig.run(600)
-    assert "ann/00" not in rig.cluster.objects
-    assert rig.ready("ann/01") == ("True", "DeletionHeld")
-    assert states(rig).count(State.TOMBSTONED) == 1
-
-
-@pytest.mark.parametrize("restarted", [False, True])
-async def test_T2_deletions_one_after_the_other_are_counted_together(restarted: bool) -> None:
-    rig = await made(*named(40))
-    for key in named(8):
-        rig.cluster.delete(key)
-    await rig.run()
-    assert states(rig).count(State.TOMBSTONED) == 8
-    again = Rig(rig.world, rig.cluster) if restarted else rig
-    for key in named(11)[8:]:
-        again.cluster.delete(key)
-    await again.run()
-    assert again.ready("ann/10") == ("True", "DeletionHeld")
-    assert states(again).count(State.TOMBSTONED) == 8
-
-
-async def test_T2_deletions_that_were_taken_back_do_not_count() -> None:
-    rig = await made(*named(20))
-    for key in named(8):
-        rig.cluster.delete(key)
-    await rig.run()
-    await made(*named(8), rig=rig)
-    for key in named(20)[8:16]:
-        rig.cluster.delete(key)
-    await rig.run()
-    assert states(rig).count(State.TOMBSTONED) == 8
-
-
-async def test_T2_a_held_deletion_stays_held_over_a_restart_and_when_the_window_is_over() -> None:
-    rig = await made(*named(20))
-    for key in named(11):
-        rig.cluster.delete(key)
-    await rig.run()
-    rig.wrote()
-    again = Rig(rig.world, rig.cluster)
-    for key in named(10):
-        again.cluster.annotate(key, ALLOW_DELETE, "true")
-    await again.run(600)
-    again.controller.again("ann/10")
-    await again.run()
-    assert again.ready("ann/10") == ("True", "DeletionHeld")
-    assert states(again).count(State.TOMBSTONED) == 10
-    assert (("ann/10", "status") in again.wrote(), len(again.cluster.events)) == (False, 11)
-
-
-async def test_T2_objects_that_lost_their_finalizer_are_deleted_under_the_same_brake() -> None:
-    rig = await made(*named(20))
-    rig.cluster.wrench("ann/00")
-    await rig.run()
-    assert states(rig).count(State.TOMBSTONED) == 1
-    for key in named(20)[1:]:
-        rig.cluster.wrench(key)
-    await rig.run()
-    assert states(rig).count(State.TOMBSTONED) == 1
-    assert rig.failures == []
-
-
-async def test_T2_objects_that_are_back_at_once_do_not_count_for_the_brake() -> None:
-    rig = await made(*named(20))
-    for key in named(8):
-        rig.cluster.wrench(key)
-        rig.cluster.apply(key, {"target": OTHER})
-    await rig.run(0)
-    for key in named(20)[8:16]:
-        rig.cluster.delete(key)
-    await rig.run()
-    assert states(rig).count(State.TOMBSTONED) == 8
-    assert set(rig.cluster.objects) == set(named(20)) - set(named(20)[8:16])
 
 
 async def test_L5_a_write_on_what_was_changed_meanwhile_is_dropped() -> None:
@@ -380,36 +217,6 @@ async def test_T2_a_quota_holds_when_all_come_at_once() -> None:
     assert rig.ready("bob/promo") == ("True", "Ready")
 
 
-async def test_T2_without_a_policy_objects_wait_and_deletions_go() -> None:
-    rig = await made("ann/old", "ann/older")
-    rig.in_force.wrong = "spec.grace is 1s"
-    rig.cluster.apply(KEY, SPEC)
-    rig.cluster.annotate("ann/older", TAKE_OVER, "elsewhere")
-    rig.cluster.delete("ann/old")
-    await rig.run()
-    assert rig.ready(KEY) == ("False", "PolicyInvalid")
-    assert rig.said(KEY) == "spec.grace is 1s"
-    assert rig.ready("ann/older") == ("True", "Ready")
-    await rig.drift.sweep()
-    await rig.run()
-    assert rig.wrote() == [(KEY, "status"), ("ann/old", "")]
-    assert rig.metrics.drift == {}
-    assert sorted(states(rig)) == [State.ACTIVE, State.TOMBSTONED]
-
-
-async def test_T2_a_mirror_writes_and_deletes_nothing() -> None:
-    home = await made(KEY)
-    there = home.object(KEY)["status"]
-    mirror = Rig(home.world, FakeCluster(), "there")
-    mirror.cluster.apply(KEY, {"target": OTHER})
-    await mirror.run()
-    assert mirror.ready(KEY) == ("True", "Mirrored")
-    assert (mirror.object(KEY)["status"]["url"], there["home"]) == (there["url"], "here")
-    mirror.cluster.delete(KEY)
-    await mirror.run()
-    assert (mirror.cluster.objects, states(home)) == ({}, [State.ACTIVE])
-
-
 async def test_T2_a_take_over_moves_the_home_and_is_told() -> None:
     home = await made(KEY)
     mirror = Rig(home.world, FakeCluster(), "there")
@@ -495,11 +302,67 @@ async def test_L5_a_crash_at_any_write_to_the_api_server_leaves_no_stuck_object(
     assert again.failures == []
 
 
-async def test_T2_an_event_of_ours_that_is_there_is_not_told_again() -> None:
-    rig = await made(*named(12))
-    rig.cluster.before = fails(Conflict("there"), "create events")
-    for key in named(12):
-        rig.cluster.delete(key)
-    await rig.run()
-    assert {rig.ready(key)[1] for key in named(12)} == {"DeletionHeld"}
-    assert rig.failures == []
+@pytest.mark.parametrize("what", ["patch", "patch status"])
+@pytest.mark.parametrize("error", [Conflict("changed"), Unreachable("cut")])
+async def test_T2_an_object_found_where_none_was_expected_is_tried_again(
+    what: str, error: Exception
+) -> None:
+    rig = await made(KEY)
+    rig.cluster.wrench(KEY)
+    rig.cluster.lagging = True
+    rig.cluster.apply(KEY, {"target": "https://example.com/c"})
+    rig.cluster.before = fails(error, what)  # type: ignore[arg-type]
+    await rig.run(2.1)
+    rig.cluster.before = lambda what, key: None
+    await rig.run(10)
+    assert rig.ready(KEY) == ("True", "Ready")
+
+
+async def test_T2_an_answer_that_is_older_than_what_was_told_meanwhile_changes_nothing() -> None:
+    rig = await made(KEY)
+    rig.controller.again(KEY)
+    get = rig.cluster.get
+
+    async def late(path: str) -> Any:
+        body = await get(path)
+        rig.cluster.get = get  # type: ignore[method-assign]
+        rig.cluster.wrench(KEY)
+        rig.cluster.apply(KEY, {"target": "https://example.com/c"})
+        return body
+
+    rig.cluster.get = late  # type: ignore[method-assign]
+    await rig.run(4)
+    assert rig.ready(KEY) == ("True", "Ready")
+    assert link_of(rig).target == "https://example.com/c"
+
+
+async def test_T2_an_object_whose_link_others_change_is_tried_again_ever_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig = await made(KEY)
+
+    async def settle(*_: Any, **__: Any) -> Rest:
+        return Rest(KEY, False, "Progressing", "others change this link")
+
+    monkeypatch.setattr(rig.controller.applier, "settle", settle)
+    rig.controller.again(KEY)
+    await rig.run(1000)
+    assert {type(error) for error in rig.failures} == {Unfinished}
+    assert rig.ready(KEY) == ("False", "Progressing")
+
+
+async def test_T2_two_who_mend_what_the_other_writes_do_not_race() -> None:
+    rig = await made(KEY)
+
+    def told(kind: str, body: dict[str, Any]) -> None:
+        rig.controller.saw(kind, body)
+        if body["status"].get("url") != "https://else.example":
+            rig.cluster.change(KEY, {"status": {"url": "https://else.example"}}, status=True)
+
+    rig.cluster.told = told
+    rig.cluster.change(KEY, {"metadata": {"labels": {"a": "b"}}})
+    await rig.run(60)
+    assert len(rig.wrote()) <= 30
+    rig.cluster.apply(KEY, {"target": "https://example.com/c"})
+    await rig.run(0)
+    assert rig.world.link(rig.object(KEY)["status"]["code"]).target == "https://example.com/c"

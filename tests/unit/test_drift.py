@@ -8,51 +8,18 @@ import pytest
 
 from shortlink.links.lifecycle import Actor, Disable
 from shortlink.links.model import Link, State
-from shortlink.links.policy import DAY, HOUR, MINUTE
-from shortlink.store.port import Claim, StoreUnavailable
+from shortlink.links.policy import DAY
+from shortlink.store.port import StoreUnavailable
 from shortlink_operator.drift import DEAF
 from shortlink_operator.kinds import FINALIZER
-from tests.controller_rig import SPEC, Rig
+from tests.controller_rig import KEY, OTHER, SPEC, Rig, link_of, made, named, states, swept
 from tests.fake_cluster import FakeCluster
 from tests.fakes import FailsAt
-from tests.samples import NOW, a_link
-from tests.world import World
-
-KEY = "ann/promo"
-OTHER = "https://example.com/b"
-
-
-async def made(*keys: str, rig: Rig | None = None, **spec: Any) -> Rig:
-    """A rig whose objects, each with a drawn code, were handled and swept."""
-    rig = rig or Rig()
-    for key in keys:
-        rig.cluster.apply(key, {"target": OTHER} | spec)
-    await swept(rig)
-    rig.wrote()
-    assert rig.metrics.drift == {}
-    return rig
-
-
-async def swept(rig: Rig) -> None:
-    await rig.run()
-    await rig.drift.sweep()
-    await rig.run()
-
-
-def named(count: int) -> list[str]:
-    return [f"ann/{number:02}" for number in range(count)]
+from tests.samples import NOW
 
 
 def is_deaf(rig: Rig) -> bool:
     return rig.drift.deaf
-
-
-def states(rig: Rig) -> list[str]:
-    return sorted(link.state for link in rig.world.kept.links.values())
-
-
-def link_of(rig: Rig, key: str = KEY) -> Link:
-    return rig.world.link(rig.object(key)["status"]["code"])
 
 
 async def everything() -> Rig:
@@ -167,6 +134,18 @@ async def test_T2_one_sweep_repairs(drift: Callable[[Rig], None]) -> None:
     assert rig.metrics.drift.total() <= 1
 
 
+async def test_T2_a_cluster_that_was_put_back_is_followed_again() -> None:
+    rig = await made(KEY)
+    rig.cluster.change(KEY, {"metadata": {"labels": {"a": "b"}}})
+    rig.cluster.put_back(2)
+    rig.cluster.apply(KEY, {"target": "https://example.com/c"})
+    await swept(rig)
+    assert (rig.ready(KEY), link_of(rig).target) == (("True", "Ready"), "https://example.com/c")
+    rig.cluster.apply(KEY, {"target": OTHER})
+    await rig.run()
+    assert link_of(rig).target == OTHER
+
+
 async def test_T2_an_object_that_nobody_told_of_is_handled() -> None:
     rig = await made("ann/first")
     rig.cluster.lagging = True
@@ -183,116 +162,6 @@ async def test_T2_a_deletion_that_nobody_told_of_is_carried_out() -> None:
     assert (rig.cluster.objects, states(rig)) == ({}, [State.TOMBSTONED])
     await swept(rig)
     assert rig.controller.index.get(KEY) is None
-
-
-async def test_T2_an_object_that_ended_while_nobody_watched_takes_its_link_along() -> None:
-    rig = await made(KEY, "ann/other")
-    rig.cluster.lose(KEY)
-    await swept(rig)
-    assert states(rig) == [State.ACTIVE, State.TOMBSTONED]
-    assert rig.metrics.drift == {"gone": 1}
-    assert rig.controller.index.get(KEY) is None
-
-
-async def test_T2_an_object_that_ended_while_no_operator_ran_takes_its_link_along() -> None:
-    rig = await made(KEY, "ann/other")
-    rig.cluster.lose(KEY)
-    again = Rig(rig.world, rig.cluster)
-    await swept(again)
-    assert states(again) == [State.ACTIVE, State.TOMBSTONED]
-    assert again.metrics.drift == {"gone": 1}
-
-
-@pytest.mark.parametrize("restarted", [False, True])
-async def test_T2_many_that_are_gone_at_once_are_held_until_the_brake_lets_go(
-    restarted: bool,
-) -> None:
-    rig = await made(*named(30))
-    for key in named(30)[:15]:
-        rig.cluster.lose(key)
-    if restarted:
-        rig = Rig(rig.world, rig.cluster)
-    for _ in range(3):
-        await swept(rig)
-    assert set(states(rig)) == {State.ACTIVE}
-    assert (rig.metrics.held, rig.wrote()) == (15, [])
-    rig.management.policy = replace(rig.management.policy, brake_share=1.0)
-    await swept(rig)
-    await swept(rig)
-    assert states(rig).count(State.TOMBSTONED) == 15
-    assert rig.metrics.held == 0
-    rig.management.policy = replace(rig.management.policy, brake_share=0.2)
-    rig.world.clock.advance(HOUR)
-    rig.cluster.lose("ann/29")
-    await swept(rig)
-    assert states(rig).count(State.TOMBSTONED) == 16
-
-
-async def test_T2_a_cluster_without_any_object_ends_no_link() -> None:
-    rig = await made(*named(3))
-    again = Rig(rig.world, FakeCluster())
-    await swept(again)
-    assert set(states(again)) == {State.ACTIVE}
-    codes = {link.code for link in rig.world.kept.links.values()}
-    for key in named(3):
-        again.cluster.apply(key, {"target": OTHER})
-        await swept(again)
-        assert set(states(again)) == {State.ACTIVE}
-    assert {again.object(key)["status"]["code"] for key in named(3)} == codes
-    again.cluster.lose("ann/00")
-    await swept(again)
-    assert states(again).count(State.TOMBSTONED) == 1
-
-
-async def test_T2_a_person_lets_the_links_of_an_empty_cluster_go() -> None:
-    rig = await made(*named(3))
-    again = Rig(rig.world, FakeCluster())
-    await swept(again)
-    again.management.policy = replace(again.management.policy, brake_share=1.0)
-    await swept(again)
-    assert set(states(again)) == {State.TOMBSTONED}
-
-
-async def test_T2_many_that_are_gone_in_one_namespace_of_a_large_cluster_are_held() -> None:
-    rig = await made(*named(30), *(f"bob/{number}" for number in range(80)))
-    for key in named(15):
-        rig.cluster.lose(key)
-    await swept(rig)
-    assert set(states(rig)) == {State.ACTIVE}
-    rig.cluster.lose("bob/0")
-    await swept(rig)
-    assert states(rig).count(State.TOMBSTONED) == 1
-
-
-async def test_T2_a_cluster_that_is_rebuilt_bit_by_bit_loses_no_link() -> None:
-    spaces = [[f"{name}/{number}" for number in range(4)] for name in ("ann", "bob", "cat", "eve")]
-    keys = [key for space in spaces for key in space]
-    rig = await made(*keys)
-    again = Rig(rig.world, FakeCluster())
-    again.cluster.apply("ann/0", {"target": OTHER})
-    await swept(again)
-    await swept(again)
-    assert again.metrics.held == 15
-    for key in keys[1:]:
-        again.cluster.apply(key, {"target": OTHER})
-        await swept(again)
-        again.world.clock.advance(HOUR)
-        assert set(states(again)) == {State.ACTIVE}
-    await swept(again)
-    assert again.metrics.held == 0
-    assert len(rig.world.kept.links) == 16
-    again.cluster.lose("ann/0")
-    await swept(again)
-    assert states(again).count(State.TOMBSTONED) == 1
-
-
-async def test_T2_a_claim_whose_link_never_came_is_released() -> None:
-    rig = await made("ann/other")
-    rig.world.kept.claims[KEY] = Claim(KEY, "never", 1, "t9", "here", "uid-0")
-    rig.world.kept.claims["ann/theirs"] = Claim("ann/theirs", "theirs", 1, "t8", "there", "uid-9")
-    await swept(rig)
-    assert sorted(rig.world.kept.claims) == ["ann/other", "ann/theirs"]
-    assert rig.metrics.drift == {}
 
 
 async def test_T2_the_watch_is_deaf_when_it_does_not_tell_what_sweeps_see() -> None:
@@ -363,65 +232,6 @@ async def test_T2_a_policy_that_was_mended_lets_objects_go_on() -> None:
     rig.in_force.wrong = ""
     await swept(rig)
     assert rig.ready(KEY) == ("True", "Ready")
-
-
-def orphan(number: int, **changes: Any) -> Link:
-    code = f"orphan{number}"
-    return a_link(code=code, token=f"lost-{number}", claim=f"ann/lost{number}", **changes)
-
-
-async def test_T2_links_that_no_claim_holds_are_tombstoned() -> None:
-    rig = await made(KEY)
-    rig.world.keep(orphan(1), orphan(2), a_link(code="api"))
-    again = Rig(rig.world, rig.cluster)
-    await swept(again)
-    assert [again.world.link(f"orphan{n}").state for n in (1, 2)] == [State.TOMBSTONED] * 2
-    assert (again.world.link("api").state, link_of(again).state) == (State.ACTIVE,) * 2
-    assert (again.metrics.drift, again.metrics.orphans) == ({"orphan": 2}, 2)
-
-
-async def test_T2_links_are_compared_with_claims_every_hour() -> None:
-    rig = await made(KEY)
-    rig.world.keep(orphan(1))
-    rig.world.clock.advance(HOUR - MINUTE)
-    await swept(rig)
-    assert rig.world.link("orphan1").state is State.ACTIVE
-    rig.world.clock.advance(MINUTE)
-    await swept(rig)
-    assert rig.world.link("orphan1").state is State.TOMBSTONED
-
-
-async def test_L5_a_link_whose_claim_came_meanwhile_is_no_orphan() -> None:
-    world = World()
-
-    async def gate(method: str, done: bool) -> None:
-        if method == "by_owner" and done:
-            world.kept.claims["ann/lost1"] = Claim("ann/lost1", "orphan1", 1, "lost-1", "there")
-
-    rig = await made(KEY, rig=Rig(world))
-    again = Rig(world, rig.cluster, gate=gate)
-    world.keep(orphan(1))
-    await swept(again)
-    assert world.link("orphan1").state is State.ACTIVE
-
-
-async def test_T2_many_orphans_are_held() -> None:
-    rig = await made(KEY)
-    rig.world.keep(*(orphan(number) for number in range(11)))
-    again = Rig(rig.world, rig.cluster)
-    await swept(again)
-    assert set(states(again)) == {State.ACTIVE}
-    assert again.metrics.orphans == 11
-
-
-async def test_L5_who_was_deposed_tombstones_no_orphan() -> None:
-    rig = await made(KEY)
-    rig.world.keep(orphan(1))
-    again = Rig(rig.world, rig.cluster)
-    again.deposed = RuntimeError("deposed")
-    with pytest.raises(RuntimeError, match="deposed"):
-        await again.drift.sweep()
-    assert rig.world.link("orphan1").state is State.ACTIVE
 
 
 async def test_T2_one_unreadable_row_hides_no_other_object() -> None:

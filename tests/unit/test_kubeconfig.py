@@ -2,6 +2,7 @@
 
 from base64 import b64encode
 from pathlib import Path
+from traceback import format_exception
 from typing import Any
 
 import pytest
@@ -110,7 +111,7 @@ def test_a_user_who_can_not_log_in_is_told_how_T2(tmp_path: Path, user: object) 
         ("[]", "is no kubeconfig that can be used"),
         ("{}", r"is no kubeconfig that can be used: KeyError\('current-context'\)"),
         ("current-context: x\ncontexts: []", r"is no kubeconfig .*KeyError\('x'\)"),
-        ("a: [", "is no YAML"),
+        ("a: [", "is no YAML: see line 1, column 5"),
         ("\0", "is no YAML"),
     ],
 )
@@ -120,6 +121,39 @@ def test_a_file_that_is_no_kubeconfig_is_told_T2(tmp_path: Path, text: str, wron
 
     with pytest.raises(Problem, match=wrong):
         kubeconfig_login(file)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"users:\n- user: {token: t0ken: x}\n",
+        b"users:\n- user:\n    token: t0ken: x\n",
+        b"users:\n- user: {token: t0ken, other: \xff}\n",
+    ],
+)
+def test_a_wrong_file_is_told_without_what_is_in_it_T2(tmp_path: Path, text: bytes) -> None:
+    file = tmp_path / "config"
+    file.write_bytes(text)
+
+    with pytest.raises(Problem, match=f"{file}.* is no ") as problem:
+        kubeconfig_login(file)
+
+    assert "t0ken" not in "".join(format_exception(problem.value))
+
+
+@pytest.mark.parametrize("key", [b"\xffsecret", b"secret\xff"])
+def test_a_key_that_is_no_text_is_not_shown_T2(tmp_path: Path, key: bytes) -> None:
+    user = CERTIFICATE | {"client-key-data": b64encode(key).decode()}
+
+    with pytest.raises(Problem, match="is no text") as problem:
+        kubeconfig_login(a_kubeconfig(tmp_path, user))
+
+    assert "secret" not in "".join(format_exception(problem.value))
+
+
+def test_a_token_that_can_not_be_read_is_told_T2(tmp_path: Path) -> None:
+    with pytest.raises(Problem, match=r"none: No such file"):
+        kubeconfig_login(a_kubeconfig(tmp_path, {"tokenFile": "none"}))
 
 
 def test_a_file_that_is_not_there_is_told_T2(tmp_path: Path) -> None:

@@ -139,6 +139,34 @@ async def test_the_duration_that_its_holder_wrote_counts_T2(world: World) -> Non
     assert world.leads == ["b"]
 
 
+async def test_a_lease_given_by_hand_to_nobody_for_ever_is_taken_T2(world: World) -> None:
+    world.run("a")
+    await world.hours.go(SOON)
+    most = 2**31 - 1
+    world.server.edit(holderIdentity="x", leaseDurationSeconds=most, leaseTransitions=most)
+
+    await world.hours.go(60 + SOON)
+
+    assert world.leads == ["a"]
+    assert world.server.spec["leaseTransitions"] == most  # the API server takes no more
+
+
+async def test_a_lease_shortened_by_hand_is_not_taken_while_its_holder_may_believe_T2(
+    world: World,
+) -> None:
+    world.run("a")
+    await world.hours.go(SOON)
+    world.run("b")
+    await world.hours.go(SOON)
+    world.lines["a"].trouble = Unreachable("cut off")
+    world.server.edit(leaseDurationSeconds=1)
+
+    seen = await world.watch(DURATION + SOON)
+
+    assert ["a", "b"] not in seen
+    assert seen[-1] == ["b"]
+
+
 @pytest.mark.parametrize("skew", [-3_600_000, 3_600_000])
 async def test_the_clocks_of_two_hosts_are_never_compared_F10(world: World, skew: int) -> None:
     world.run("a", skew)

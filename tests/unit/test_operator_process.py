@@ -17,7 +17,16 @@ from shortlink.serving.parts import Parts
 from shortlink.settings import OperatorSettings
 from shortlink.store.port import StoreUnavailable
 from shortlink_operator import leading
-from shortlink_operator.cluster import Cluster, Conflict, Login, Missing, Refused
+from shortlink_operator.cluster import (
+    Cluster,
+    Conflict,
+    Login,
+    Missing,
+    Refused,
+    Unreachable,
+    object_path,
+)
+from shortlink_operator.kinds import API_VERSION
 from shortlink_operator.lease import BELIEF
 from shortlink_operator.process import Operator
 from shortlink_operator.queue import STUCK_SECONDS
@@ -29,13 +38,14 @@ from tests.world import World
 
 SPEC = {"target": TARGET, "code": "promo"}
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/shortlink/leases"
+POLICY = object_path("linkpolicies", None, "default")
 OWN = OperatorSettings(
     "here", "https://s.example", frozenset({"s.example"}), Path(), "operator-0", None, 300
 )
 
 
 class ApiServer:
-    """Objects, a Lease, and nothing else. `saw` is the watch's, of who leads now."""
+    """Objects, a Lease, a LinkPolicy if any. `saw` is the watch's, of who leads now."""
 
     def __init__(self) -> None:
         self.login = Login("https://127.0.0.1:1", "shortlink")
@@ -43,6 +53,7 @@ class ApiServer:
         self.answered = 0
         self.links = FakeCluster(lambda kind, body: self.saw(kind, body))
         self.lease: Body | None = None
+        self.policy: Body | None = None
         self._version = 0
 
     def saw(self, kind: str, body: Body) -> None:
@@ -57,6 +68,8 @@ class ApiServer:
             return await self.links.get(path)
         if path.startswith(LEASE) and self.lease is not None:
             return self.lease
+        if path == POLICY and self.policy is not None:
+            return self.policy
         raise Missing(path)
 
     async def pages(self, path: str, limit: int = 500) -> AsyncIterator[list[Body]]:
@@ -64,6 +77,8 @@ class ApiServer:
             yield page
 
     async def patch(self, path: str, body: Mapping[str, Any], *, subresource: str = "") -> Body:
+        if path == POLICY:
+            return dict(body)
         return await self.links.patch(path, body, subresource=subresource)
 
     async def create(self, path: str, body: Mapping[str, Any]) -> Body:
@@ -181,8 +196,8 @@ async def running(rig: Rig) -> AsyncIterator["asyncio.Task[None]"]:
     """It runs, and leads."""
     await rig.operator.ops.start("127.0.0.1", 0)
     task = asyncio.create_task(rig.operator.run())
-    await rig.until(lambda: Watch.now is not None)
     try:
+        await rig.until(lambda: Watch.now is not None or task.done())
         yield task
     finally:
         rig.gate.set()
@@ -265,6 +280,65 @@ async def test_T2_who_may_not_believe_in_the_lease_writes_nothing_and_asks_for_i
         await rig.until(lambda: is_ready(rig, "ann/promo"))
 
 
+async def test_T2_who_loses_the_lease_before_it_is_prepared_asks_for_it_again() -> None:
+    rig = Rig()
+    slow = [int(BELIEF * 1000)]
+
+    async def get(path: str) -> Body:
+        if "linkpolicies" in path and slow:
+            rig.hand.advance(slow.pop())
+        return await ApiServer.get(rig.api, path)
+
+    rig.api.get = get  # type: ignore[method-assign]
+    rig.api.links.apply("ann/promo", SPEC)
+    async with running(rig) as task:
+        await rig.until(lambda: task.done() or is_ready(rig, "ann/promo"))
+        assert not task.done()
+        assert not slow
+
+
+async def test_T2_who_leads_again_reads_the_policy_before_it_changes_anything() -> None:
+    rig = Rig()
+
+    async def refuse(path: str) -> Body:
+        if "linkpolicies" in path:
+            raise Refused(f"GET {path}: 403: no")
+        return await ApiServer.get(rig.api, path)
+
+    async with running(rig):
+        rig.api.take_lease()
+        rig.wake()
+        await rig.until(lambda: rig.operator._leadership is None)
+        rig.api.get = refuse  # type: ignore[method-assign]
+        rig.api.links.apply("ann/promo", SPEC)
+        rig.api.free_lease()
+        rig.wake()
+        await rig.until(lambda: "status" in rig.api.links.objects["ann/promo"])
+        (condition,) = rig.api.links.objects["ann/promo"]["status"]["conditions"]
+        assert condition["reason"] == "PolicyInvalid"
+
+
+async def test_T2_a_look_that_fails_once_the_lease_is_lost_is_not_told() -> None:
+    rig = Rig()
+    stopped = [True]
+
+    async def patch(path: str, body: Mapping[str, Any], *, subresource: str = "") -> Body:
+        if stopped:
+            rig.hand.advance(BELIEF * 1000)
+            stopped.clear()
+            raise Unreachable("no answer in time")
+        return await ApiServer.patch(rig.api, path, body, subresource=subresource)
+
+    rig.api.patch = patch  # type: ignore[method-assign]
+    with structlog.testing.capture_logs() as logs:
+        async with running(rig):
+            first = rig.operator._leadership
+            rig.api.links.apply("ann/promo", SPEC)
+            await rig.until(lambda: rig.operator._leadership is not first)
+            await rig.until(lambda: is_ready(rig, "ann/promo"))
+    assert [line for line in logs if "not handled" in line["event"]] == []
+
+
 async def test_O1_a_leader_whose_loop_hangs_is_not_alive_until_it_moves_again() -> None:
     rig = Rig()
     await rig.world.management().create(a_create())
@@ -320,6 +394,60 @@ async def test_O1_without_its_api_server_it_is_alive_but_not_ready() -> None:
         assert (await rig.page("/healthz"))[0] == 200
         rig.api.answered = rig.hand.clock.steady()
         assert (await rig.page("/readyz"))[0] == 200
+
+
+async def test_O1_who_waits_for_a_long_sweep_is_taken_to_hang_only_when_the_sweep_does() -> None:
+    rig = Rig()
+    page = asyncio.Semaphore(0)
+
+    async def pages(path: str, limit: int = 500) -> AsyncIterator[list[Body]]:
+        for _ in range(3):
+            await page.acquire()
+            yield []
+
+    rig.api.pages = pages  # type: ignore[method-assign]
+    async with running(rig):
+        leadership = rig.operator._leadership
+        assert leadership is not None
+        await rig.settle()
+        rig.api.policy = {
+            "apiVersion": API_VERSION,
+            "kind": "LinkPolicy",
+            "metadata": {"name": "default", "generation": 1, "resourceVersion": "1"},
+            "spec": {"grace": "48h"},
+        }
+        policy = asyncio.create_task(leadership._policy())
+        await rig.settle()
+        for _ in range(2):
+            rig.hand.advance(int(DEADLINE * 1000) - 1000)
+            page.release()
+            await rig.settle()
+            told = leadership.trouble()
+            assert not [each for each in told if "policy" in each or "objects" in each]
+        assert not policy.done()
+        rig.hand.advance(int(DEADLINE * 1000) + 11_000)
+        assert "hung: policy" in leadership.trouble()
+        for _ in range(4):
+            page.release()
+        await policy
+
+
+async def test_T2_orphans_are_looked_for_once_all_objects_are_known() -> None:
+    rig = Rig()
+    rig.down = True
+    async with running(rig):
+        leadership = rig.operator._leadership
+        assert leadership is not None
+        for _ in range(8):
+            rig.hand.advance(int(DEADLINE * 1000))
+            with suppress(StoreUnavailable):
+                await leadership._objects()
+        assert "hung: orphans" not in leadership.trouble()
+        assert 'shortlink_loop_rounds_total{loop="orphans"} 0.0' in (await rig.page("/metrics"))[1]
+        rig.down = False
+        await leadership._objects()
+        await rig.settle()
+        assert 'shortlink_loop_rounds_total{loop="orphans"} 1.0' in (await rig.page("/metrics"))[1]
 
 
 async def test_O1_a_watch_that_misses_what_sweeps_find_is_not_alive(

@@ -8,11 +8,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
 import pytest
+import structlog
 
 from shortlink.clock import HandClock
 from shortlink.store.port import StoreUnavailable
 from shortlink_operator import queue as queue_module
-from shortlink_operator.cluster import Unreachable
+from shortlink_operator.cluster import Failed, Unreachable
 from shortlink_operator.lease import Deposed
 from shortlink_operator.queue import (
     BACKOFF_CAP,
@@ -21,6 +22,7 @@ from shortlink_operator.queue import (
     STUCK_SECONDS,
     WORKERS,
     Queue,
+    Unfinished,
 )
 from tests.samples import NOW
 
@@ -211,6 +213,32 @@ async def test_a_key_that_fails_waits_twice_as_long_each_time_up_to_a_cap() -> N
         assert rig.keys()[-1] == "b"
 
 
+@pytest.mark.parametrize(
+    ("error", "traced"),
+    [
+        (Unfinished("waits for its home"), False),
+        (Failed("webhook"), False),
+        (Unreachable("down"), False),
+        (StoreUnavailable("down"), False),
+        (ValueError("a bug"), True),
+    ],
+)
+async def test_O1_only_what_nobody_foresaw_is_told_with_a_traceback(
+    error: Exception, traced: bool
+) -> None:
+    rig = Rig()
+
+    async def fail(_key: str) -> None:
+        raise error
+
+    rig.answer = fail
+    rig.queue.add("a")
+    with structlog.testing.capture_logs() as logs:
+        async with rig.running_queue():
+            pass
+    assert [(line["error"], line["exc_info"]) for line in logs] == [(str(error), traced)]
+
+
 async def test_success_resets_what_failures_made_longer() -> None:
     rig = Rig()
     fails = [True, True, True, False, True, False]
@@ -294,6 +322,66 @@ async def test_T3_what_failed_while_a_dependency_was_away_is_due_when_it_is_back
         assert rig.keys()[-2:] == ["b", "a"]
 
 
+async def test_T3_what_fails_by_itself_is_no_dependency_that_is_away() -> None:
+    rig = Rig()
+
+    async def ask(key: str) -> None:
+        if key.startswith("bad"):
+            raise Failed("500: failed calling webhook")
+
+    rig.answer = ask
+    async with rig.running_queue():
+        for number in range(60):
+            rig.queue.add(f"bad/{number}")
+        await rig.go(30)
+        rig.queue.add("good")
+        await rig.go()
+        assert rig.times("good")
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("down"), Unreachable("down")])
+async def test_T3_a_dependency_that_is_back_is_found_out_soon_though_nothing_is_due(
+    error: Exception,
+) -> None:
+    rig = Rig()
+    away = True
+
+    async def ask(_key: str) -> None:
+        if away:
+            raise error
+
+    rig.answer = ask
+    async with rig.running_queue():
+        for key in ("a", "b", "c"):
+            rig.queue.add(key)
+        await rig.go(1000)
+        away = False
+        back = len(rig.looks)
+        await rig.go(PROBE_CAP + 1)
+        assert sorted(rig.keys()[back:]) == ["a", "b", "c"]
+
+
+async def test_T3_what_some_keys_fail_by_holds_no_others_up() -> None:
+    """As a network policy or an admission webhook of one namespace that answers nobody."""
+    rig = Rig()
+
+    async def ask(key: str) -> None:
+        await asyncio.sleep(0)
+        if key.startswith("bad"):
+            raise Unreachable("no answer in time")
+
+    rig.answer = ask
+    async with rig.running_queue():
+        for number in range(60):
+            rig.queue.add(f"bad/{number}")
+        await rig.go(3600)
+        for number in range(20):
+            await rig.go(30)
+            rig.queue.add(f"good/{number}")
+            await rig.go(PROBE_CAP + 1)
+            assert rig.times(f"good/{number}")
+
+
 async def test_T3_one_key_that_always_fails_so_does_not_hold_or_heat_the_others() -> None:
     rig = Rig()
 
@@ -325,6 +413,24 @@ async def test_a_stopped_queue_ends_when_running_looks_have_and_begins_no_more()
         await rig.go(1)
         assert task.done()
         assert rig.keys() == ["a"]
+
+
+async def test_a_stopped_queue_ends_soon_though_a_dependency_is_away() -> None:
+    rig = Rig()
+
+    async def ask(_key: str) -> None:
+        raise StoreUnavailable("down")
+
+    rig.answer = ask
+    async with rig.running_queue() as task:
+        for number in range(50):
+            rig.queue.add(f"k{number}")
+        await rig.go(60)
+        rig.queue.stop()
+        looks = len(rig.looks)
+        await rig.go(PROBE_CAP)
+        assert task.done()
+        assert len(rig.looks) == looks
 
 
 async def test_a_deposed_look_ends_the_queue() -> None:

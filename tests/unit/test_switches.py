@@ -263,6 +263,34 @@ async def test_a_policy_that_another_region_does_not_have_is_told() -> None:
     assert rig.api.said()[0] == "True"
 
 
+async def test_a_policy_that_another_leader_kept_meanwhile_is_replaced() -> None:
+    rig = Rig()
+    rig.api.policy(grace="48h")
+    await rig.run()
+    rig.world.kept.policies["here"] = policy_to_text(Policy(grace=3 * DAY))
+    await rig.run()
+    assert policy_from_text(rig.world.kept.policies["here"]).grace == 2 * DAY
+    assert rig.api.said()[0] == "True"
+
+
+@pytest.mark.parametrize("error", [REFUSED, AWAY])
+async def test_L4_who_leads_again_goes_by_no_policy_until_it_is_read_again(
+    error: Exception,
+) -> None:
+    rig = Rig()
+    rig.api.policy(grace="48h")
+    await rig.run()
+    rig.loop.forget()
+    rig.api.policy(grace="72h")
+    rig.api.error = error
+    with pytest.raises(type(error)):
+        await rig.loop.run(lambda: None)
+    assert rig.wrong.endswith("was not read yet")
+    rig.api.error = None
+    await rig.run()
+    assert (rig.wrong, rig.policy.grace) == ("", 3 * DAY)
+
+
 @pytest.mark.parametrize("error", [REFUSED, AWAY])
 async def test_a_policy_that_can_not_be_read_stays_in_force(error: Exception) -> None:
     rig = Rig()
