@@ -18,7 +18,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -70,6 +70,9 @@ class ScratchCluster:
         """Start what does not run and wait until the API server is ready, about 5 s."""
         client, peer, api = self.ports
         at, files = f"http://{HOST}", self.folder
+        for name, ports in (("etcd", (client, peer)), ("kube-apiserver", (api,))):
+            if name not in self._running:
+                await_free(ports)
         self._run(
             "etcd",
             f"--data-dir={files}/etcd",
@@ -269,6 +272,27 @@ def await_end(process: psutil.Process) -> None:
             time.sleep(0.01)
 
 
+def await_free(ports: Iterable[int]) -> None:
+    """Wait until these can be listened at: of a process that was killed, the threads end later."""
+    end = time.monotonic() + READY_WITHIN
+    for port in ports:
+        while not is_free(port):
+            assert time.monotonic() < end, f"port {port} is not free"
+            time.sleep(0.01)
+
+
+def is_free(port: int) -> bool:
+    """Whether a server can listen there."""
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers in Go do
+        try:
+            tried.bind((HOST, port))
+            tried.listen()
+        except OSError:
+            return False
+    return True
+
+
 def free_ports(count: int) -> list[int]:
     """Ports that nobody has, below those that connections are given: else a client that tries
     again and again to reach a stopped server may get that very port, and reach itself.
@@ -276,12 +300,8 @@ def free_ports(count: int) -> list[int]:
     found: list[int] = []
     while len(found) < count:
         port = random.randrange(10_000, 32_000)
-        with socket.socket() as tried:
-            try:
-                tried.bind((HOST, port))
-            except OSError:
-                continue
-        found.append(port)
+        if is_free(port):
+            found.append(port)
     return found
 
 

@@ -156,6 +156,33 @@ async def test_T2_a_watch_goes_on_when_the_api_server_is_back(
         await heard.until("again")
 
 
+@pytest.mark.usefixtures("cluster")
+def test_O4_what_is_applied_changed_and_deleted_is_in_the_audit_log_once(
+    scratch: ScratchCluster, namespace: str, tmp_path: Path
+) -> None:
+    key, audit = f"{namespace}/promo", tmp_path / "audit.jsonl"
+
+    def told() -> list[dict[str, Any]]:
+        lines = [json.loads(line) for line in audit.read_text().splitlines()]
+        return [line for line in lines if line["owner"] == namespace]
+
+    operator = OperatorProcess(tmp_path, scratch.kubeconfig)
+    with closing(Objects(scratch)) as objects, operator:
+        operator.start()
+        objects.create(key, {"target": "https://example.com/"})
+        code = objects.ready(key)["status"]["code"]
+        objects.edit(key, target="https://example.com/b")
+        objects.ready(key)
+        objects.delete(key)
+        objects.gone(key)
+        wait_for(lambda: len(told()) >= 3, f"three events in {audit}: {told()}", SECONDS)
+        assert operator.stop() == 0
+    lines = told()
+    assert [line["kind"] for line in lines] == ["created", "edited", "tombstoned"]
+    assert {line["code"] for line in lines} == {code}
+    assert len({line["id"] for line in lines}) == 3
+
+
 async def test_T2_a_watch_that_fails_is_begun_anew_and_leaves_nothing_behind(
     scratch: ScratchCluster, cluster: Cluster, namespace: str
 ) -> None:
@@ -175,30 +202,3 @@ async def test_T2_a_watch_that_fails_is_begun_anew_and_leaves_nothing_behind(
             names = [task.get_name() for task in asyncio.all_tasks()]
             assert len([name for name in names if name.startswith("watcher for")]) == 2
     assert asyncio.all_tasks() == {asyncio.current_task()}
-
-
-@pytest.mark.usefixtures("cluster")
-def test_O4_what_is_applied_changed_and_deleted_is_in_the_audit_log_once(
-    scratch: ScratchCluster, namespace: str, tmp_path: Path
-) -> None:
-    key, audit = f"{namespace}/promo", tmp_path / "audit.jsonl"
-
-    def told() -> list[dict[str, Any]]:
-        return [json.loads(line) for line in audit.read_text().splitlines()]
-
-    operator = OperatorProcess(tmp_path, scratch.kubeconfig)
-    with closing(Objects(scratch)) as objects, operator:
-        operator.start()
-        objects.create(key, {"target": "https://example.com/"})
-        code = objects.ready(key)["status"]["code"]
-        objects.edit(key, target="https://example.com/b")
-        objects.ready(key)
-        objects.delete(key)
-        objects.gone(key)
-        wait_for(lambda: len(told()) >= 3, f"three events in {audit}: {told()}", SECONDS)
-        assert operator.stop() == 0
-    lines = told()
-    assert [line["kind"] for line in lines] == ["created", "edited", "tombstoned"]
-    assert {line["code"] for line in lines} == {code}
-    assert {line["owner"] for line in lines} == {namespace}
-    assert len({line["id"] for line in lines}) == 3
