@@ -40,9 +40,9 @@ def site() -> Site:
         pytest.exit(str(unready), returncode=4)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def scratch() -> Iterator[ScratchCluster]:
-    """A cluster for this run's tests, which use namespaces of their own in it."""
+    """A cluster for a module's tests, which use namespaces of their own in it."""
     with scratch_cluster() as cluster:
         yield cluster
 

@@ -220,7 +220,7 @@ def test_kubectl_explains_every_field(served: ScratchCluster) -> None:
                 assert re.search(rf"^\s+{path.rpartition('.')[2]}\s*<", told, re.MULTILINE), path
 
 
-STATUS = {
+STATUS: dict[str, Any] = {
     "observedGeneration": 1,
     "conditions": [
         {
@@ -246,9 +246,10 @@ def test_the_status_is_kept_whole_and_shown(served: ScratchCluster, server: Serv
         assert server.patch("promo", {"status": STATUS}, "/status") == ""
         assert server.get("promo")["status"] == STATUS
         head, row = served.kubectl("get", "sl", "promo", "-n", NAMESPACE).splitlines()
-        assert head.split() == ["NAME", "URL", "TARGET", "STATE", "EXPIRES", "READY", "AGE"]
+        assert head.split() == "NAME URL TARGET STATE EXPIRES READY REASON AGE".split()
         assert row.split()[:-1] == [
             "promo", "https://s.example/abc1234", TARGET, "active", "2035-01-15T08:00:00Z", "True",
+            STATUS["conditions"][0]["reason"],
         ]  # fmt: skip
         by_code = ("--field-selector", "status.code=abc1234", "-o", "name")
         assert served.kubectl("get", "sl", "-n", NAMESPACE, *by_code).split() != []
