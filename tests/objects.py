@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from shortlink.links.lifecycle import Restore
-from shortlink.links.model import Link
+from shortlink.links.model import Cause, Link, State
 from shortlink.links.policy import DAY
 from shortlink.store.port import Claim
 from shortlink_operator.kinds import ShortLink
@@ -13,6 +13,14 @@ from tests.samples import NOW, TARGET, a_link
 
 KEY = "ann/promo"
 BY = actor(KEY)
+
+# How a link may stand, and whose a claim may be: changes for `linked()` and `claim_of()`.
+GONE = {"state": State.TOMBSTONED, "tombstoned_at": NOW - DAY, "cause": Cause.DELETED}
+LAPSED = GONE | {"cause": Cause.EXPIRED, "expires_at": NOW - DAY}
+RESTING = GONE | {"state": State.QUARANTINED, "tombstoned_at": NOW - 40 * DAY}
+FREE = RESTING | {"state": State.FREE}
+BANNED = {"state": State.DISABLED, "disabled": "spam"}
+HERE = {"cluster": "here", "uid": "u1"}
 
 
 def an_object(**changes: Any) -> ShortLink:

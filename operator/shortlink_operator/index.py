@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from shortlink_operator.kinds import ALLOW_DELETE, API_VERSION, FINALIZER, GROUP, KIND
 from shortlink_operator.plan import HELD, RELEASE_IT
-from shortlink_operator.status import READY
+from shortlink_operator.status import ready_in
 
 _LIVE: Final = frozenset({"active", "expiring", "disabled"})
 """States, as a status has them, of links that a deletion would end."""
@@ -199,8 +199,7 @@ def is_ready(body: Body) -> bool:
 
 def ready_of(body: Body) -> Mapping[str, Any] | None:
     """The Ready condition, if there is one."""
-    conditions: list[Mapping[str, Any]] = (body.get("status") or {}).get("conditions") or []
-    return next((one for one in conditions if one["type"] == READY), None)
+    return ready_in(body.get("status") or {})
 
 
 def held_before(body: Body) -> str:

@@ -186,7 +186,7 @@ def is_settled(body: Mapping[str, Any]) -> bool:
         return False
     if TAKE_OVER in annotations and annotations[TAKE_OVER] == status.get("home"):
         return False
-    ready = _condition(status)
+    ready = ready_in(status)
     return (
         ready is not None
         and ready.get("observedGeneration") == generation
@@ -198,7 +198,7 @@ def _ready(
     ready: bool, reason: str, message: str, generation: int, old: Mapping[str, Any], now: int
 ) -> Condition:
     status: Literal["True", "False"] = "True" if ready else "False"
-    before = _condition(old)
+    before = ready_in(old)
     since = format_instant(now - now % SECOND)
     if before is not None and before["status"] == status:
         since = before["lastTransitionTime"]
@@ -214,7 +214,8 @@ def _ready(
     )
 
 
-def _condition(status: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def ready_in(status: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The Ready condition of a status, if there is one."""
     conditions: list[Mapping[str, Any]] = status.get("conditions") or []
     return next((one for one in conditions if one["type"] == READY), None)
 

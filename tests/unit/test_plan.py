@@ -23,12 +23,8 @@ from shortlink_operator.plan import (
     Resume,
     creation,
 )
-from tests.objects import BY, KEY, an_object, claim_of, linked, restoring
+from tests.objects import BY, GONE, KEY, LAPSED, RESTING, an_object, claim_of, linked, restoring
 from tests.samples import NOW, POLICY, TARGET, a_link
-
-GONE = {"state": State.TOMBSTONED, "tombstoned_at": NOW - DAY, "cause": Cause.DELETED}
-LAPSED = GONE | {"cause": Cause.EXPIRED, "expires_at": NOW - DAY}
-RESTING = GONE | {"state": State.QUARANTINED, "tombstoned_at": NOW - 40 * DAY}
 
 
 def planned(wanted: ShortLink | None, observed: Observed | None) -> Action:

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from shortlink.links.lifecycle import Delete
-from shortlink.links.model import Cause, Link, State
-from shortlink.links.policy import DAY
+from shortlink.links.model import Link
 from shortlink_operator.plan import (
     HELD,
     LET_GO,
@@ -19,15 +18,8 @@ from shortlink_operator.plan import (
     orphaned,
     plan_gone,
 )
-from tests.objects import BY, KEY, claim_of, linked
+from tests.objects import BANNED, BY, FREE, GONE, HERE, KEY, LAPSED, RESTING, claim_of, linked
 from tests.samples import NOW, POLICY, a_link
-
-GONE = {"state": State.TOMBSTONED, "tombstoned_at": NOW - DAY, "cause": Cause.DELETED}
-LAPSED = GONE | {"cause": Cause.EXPIRED, "expires_at": NOW - DAY}
-RESTING = GONE | {"state": State.QUARANTINED, "tombstoned_at": NOW - 40 * DAY}
-FREE = RESTING | {"state": State.FREE}
-BANNED = {"state": State.DISABLED, "disabled": "spam"}
-HERE = {"cluster": "here", "uid": "u1"}
 
 LIVING = [linked(), linked(**BANNED)]
 ENDED = [linked(**GONE), linked(**LAPSED), linked(expires_at=NOW - 1)]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shortlink.links.lifecycle import KEEP, Edit
-from shortlink.links.model import Cause, Link, State
+from shortlink.links.model import Link
 from shortlink.links.policy import DAY, YEAR
 from shortlink.links.refusal import Reason
 from shortlink.store.port import Claim
@@ -23,15 +23,21 @@ from shortlink_operator.plan import (
     Resume,
     plan_object,
 )
-from tests.objects import KEY, an_object, claim_of, linked, restoring
+from tests.objects import (
+    BANNED,
+    FREE,
+    GONE,
+    HERE,
+    KEY,
+    LAPSED,
+    RESTING,
+    an_object,
+    claim_of,
+    linked,
+    restoring,
+)
 from tests.samples import NOW, POLICY, a_link
 
-GONE = {"state": State.TOMBSTONED, "tombstoned_at": NOW - DAY, "cause": Cause.DELETED}
-LAPSED = GONE | {"cause": Cause.EXPIRED, "expires_at": NOW - DAY}
-RESTING = GONE | {"state": State.QUARANTINED, "tombstoned_at": NOW - 40 * DAY}
-FREE = RESTING | {"state": State.FREE}
-BANNED = {"state": State.DISABLED, "disabled": "spam"}
-HERE = {"cluster": "here", "uid": "u1"}
 AWAY = {"cluster": "away", "uid": "a1"}
 
 
